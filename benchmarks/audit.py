@@ -1,0 +1,1024 @@
+"""Privacy audit: attack the real estimator, and see that the attack would notice faults.
+
+    python benchmarks/audit.py                    # 10^5 fits of each of two tables per case
+    python benchmarks/audit.py --short --n-jobs 2
+
+For each case the estimator is fitted many times to one table and to its neighbour, which holds
+one unit more. (epsilon, delta)-differential privacy bounds every event S, in both directions:
+
+    delta >= P(S) - e^epsilon Q(S),    P, Q = with and without the unit, or the reverse.
+
+The event is fixed before the first fit: log likelihood ratio of P and Q above epsilon, which
+maximises the right side (Neyman, Pearson). The ratio comes from a model of the mechanism that is
+written here anew from its definition; a mistake in it makes the audit weaker, never wrong. From
+the counts of the event a lower bound of delta is computed (Clopper, Pearson), which holds with
+99.9 % for all rows of the table together. It must stay below the claim.
+
+Then faults are planted in the calibration that the same code is given, and each must be seen to
+break the claim. Column "exact" is the largest right side for that pair of tables, by the model:
+what the audit can find at best, and how much of the claim the case uses. (Of noisy counts it is
+the value before they are rounded to integers, which takes away a little.)
+
+Exit status 1: a claim is violated, or a fault is not noticed.
+"""
+
+import argparse
+import contextlib
+import functools
+import itertools
+import math
+import sys
+import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from unittest import mock
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.special import log_softmax, ndtr
+from scipy.stats import beta
+
+from lumberjack import LumberjackClassifier, accounting, forest, noise, privacy
+from lumberjack.domain import Domain
+
+CONFIDENCE = 0.999
+RUNS = 100_000
+SHORT_RUNS = 4_000
+CHUNK = 5_000
+
+WITHOUT, WITH = 0, 1  # the two tables: without the unit and with it
+CLASSES = [0, 1]
+
+
+# Cases ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of neighbouring tables, and what is claimed of the estimator on it.
+
+    Attributes
+    ----------
+    name : str
+    part : {"structure", "leaves", "whole"}
+        What the attacker sees. A new part (say, a guide) needs a line in `claim`, a term in
+        `Forest.scores` and one in `Forest._atoms_of`.
+    parameters : dict
+        Of the estimator. With `threshold` far above all counts every tree is one leaf: then the
+        leaves are audited alone.
+    unit : int
+        Records of the unit, of class 1.
+    crowd : int or None
+        Other records, all in one place and of class 0; None for the number that the model finds
+        worst.
+    far : bool
+        The first split of every tree parts the unit from the crowd; else they share one place.
+    epsilon : float or None
+        Where the curve of a part is audited; None for the estimator's own epsilon.
+    fault : str
+        Name of the fault that is planted, see `FAULTS`; empty for none.
+    """
+
+    name: str
+    part: str
+    parameters: dict = field(hash=False)
+    unit: int = 1
+    crowd: int | None = None
+    far: bool = False
+    epsilon: float | None = None
+    fault: str = ""
+
+    @property
+    def mode(self):
+        """Accounting, leaves and size of a unit, trees and depth."""
+        shown = {"accounting": "joint", "leaf": "counts", **self.parameters}
+        person = f" g={self.unit}" if self.unit > 1 else ""
+        size = f"k={shown['n_estimators']} h={shown['max_depth']}"
+        return f"{shown['accounting']} {shown['leaf']}{person} {size}"
+
+
+ONE_LEAF = 1e4  # a threshold that no table here comes near
+
+
+def parameters(n_estimators, max_depth=1, epsilon=1.0, delta=0.05, **others):
+    """Parameters of a small forest."""
+    return {
+        "n_estimators": n_estimators,
+        "max_depth": max_depth,
+        "epsilon": epsilon,
+        "delta": delta,
+        **others,
+    }
+
+
+def person(g):
+    """Parameters for units of g records."""
+    return {"records_per_unit": g}
+
+
+SPLIT = {"accounting": "split"}
+MAJORITY = {"leaf": "majority"}
+
+CASES = [
+    # A record far from all: the rare event that its node passes.
+    Case("lone record", "structure", parameters(1), crowd=0),
+    Case("lone record", "structure", parameters(3, epsilon=2.0, delta=0.1), crowd=0),
+    Case("lone record, far", "structure", parameters(3, 3, **SPLIT), far=True),
+    Case("lone person", "structure", parameters(2, **person(3)), crowd=0, unit=3),
+    # A record that moves a count across the threshold.
+    Case("crossing", "structure", parameters(1), epsilon=0.3),
+    Case("crossing", "structure", parameters(3, 3, epsilon=2.0, delta=0.1), epsilon=0.6),
+    Case("crossing", "structure", parameters(2, 3, delta=0.1, **SPLIT)),
+    Case("crossing person", "structure", parameters(2, **person(3)), unit=3, epsilon=0.3),
+    # A record that changes the class of its leaf.
+    Case("leaf", "leaves", parameters(1, threshold=ONE_LEAF), epsilon=0.2),
+    Case("leaf", "leaves", parameters(3, delta=0.1, threshold=ONE_LEAF, **SPLIT)),
+    Case(
+        "leaf",
+        "leaves",
+        parameters(4, epsilon=2.0, delta=0.1, threshold=ONE_LEAF, **MAJORITY),
+        epsilon=0.4,
+    ),
+    Case("leaf", "leaves", parameters(4, delta=0.1, threshold=ONE_LEAF, **MAJORITY, **SPLIT)),
+    Case(
+        "leaf of a person",
+        "leaves",
+        parameters(2, threshold=ONE_LEAF, **person(3)),
+        unit=3,
+        epsilon=0.2,
+    ),
+    Case(
+        "leaf of a person",
+        "leaves",
+        parameters(3, delta=0.1, threshold=ONE_LEAF, **MAJORITY, **person(3)),
+        unit=3,
+        epsilon=0.2,
+    ),
+    # All that is released.
+    Case("lone record", "whole", parameters(1, delta=0.01), crowd=0),
+    Case("lone record", "whole", parameters(1, delta=0.1, **MAJORITY), crowd=0),
+    Case(
+        "lone record", "whole", parameters(2, epsilon=2.0, delta=0.1, **MAJORITY, **SPLIT), crowd=0
+    ),
+    Case("lone record, far", "whole", parameters(2, 3, delta=0.1), far=True),
+    Case("crossing", "whole", parameters(1)),
+    Case("crossing", "whole", parameters(8, 3, delta=0.1)),
+    Case("crossing", "whole", parameters(2, delta=0.1, **SPLIT)),
+    Case("crossing", "whole", parameters(1, delta=0.1, **MAJORITY)),
+    Case("crossing person", "whole", parameters(2, delta=0.1, **person(3)), unit=3),
+    Case("crossing person", "whole", parameters(2, delta=0.1, **MAJORITY, **person(3)), unit=3),
+]
+
+
+# Faults -----------------------------------------------------------------------------------------
+
+
+def without_slack(noisy):
+    """Test every node against 1: half of the lone records pass."""
+    return replace(noisy, slack=0.0, threshold=float(noisy.records_per_unit))
+
+
+def half_slack(noisy):
+    """Test with half the slack."""
+    slack = noisy.slack / 2
+    return replace(noisy, slack=slack, threshold=noisy.records_per_unit + slack)
+
+
+def half_test_noise(noisy):
+    """Test with half the noise."""
+    return replace(noisy, sigma_tests=noisy.sigma_tests / 2)
+
+
+def two_ignored(noisy):
+    """Ignore counts of 1 and 2 while the threshold is the slack alone: a third record passes."""
+    return replace(noisy, threshold=noisy.slack, slack=noisy.slack - 3.5)
+
+
+def exact_leaves(noisy):
+    """Store exact counts in the leaves."""
+    return replace(noisy, sigma_leaves=0.0)
+
+
+def half_leaf_noise(noisy):
+    """Release leaf counts with half the noise."""
+    return replace(noisy, sigma_leaves=noisy.sigma_leaves / 2)
+
+
+def twice_the_rate(noisy):
+    """Weights exp(2 epsilon count) in the exponential mechanism."""
+    return replace(noisy, epsilon_leaf=2 * noisy.epsilon_leaf)
+
+
+FAULTS = {
+    function.__name__: function
+    for function in (
+        without_slack,
+        half_slack,
+        half_test_noise,
+        two_ignored,
+        exact_leaves,
+        half_leaf_noise,
+        twice_the_rate,
+    )
+}
+# Not a change of the calibration: the estimator is told of one record a unit, the claim is for g.
+PERSON_IGNORED = "person_ignored"
+
+FAULTY_CASES = [
+    Case("lone record", "structure", parameters(1), crowd=0, fault="without_slack"),
+    Case("lone record, far", "whole", parameters(2, 3), far=True, fault="without_slack"),
+    Case("lone record", "whole", parameters(3, delta=0.02), crowd=0, fault="half_slack"),
+    Case("crossing", "structure", parameters(3, 3), epsilon=0.3, fault="half_test_noise"),
+    Case("crossing", "whole", parameters(1, epsilon=2.0), fault="half_test_noise"),
+    Case("third record", "whole", parameters(3), crowd=2, fault="two_ignored"),
+    Case("leaf", "leaves", parameters(1, threshold=ONE_LEAF), fault="exact_leaves"),
+    Case("lone record, far", "whole", parameters(2, 3), far=True, fault="exact_leaves"),
+    Case("leaf", "leaves", parameters(3, threshold=ONE_LEAF), epsilon=0.2, fault="half_leaf_noise"),
+    Case(
+        "leaf",
+        "leaves",
+        parameters(4, epsilon=2.0, threshold=ONE_LEAF, **MAJORITY),
+        epsilon=0.4,
+        fault="twice_the_rate",
+    ),
+    Case(
+        "leaf",
+        "leaves",
+        parameters(1, epsilon=2.0, delta=0.1, threshold=ONE_LEAF, **MAJORITY, **SPLIT),
+        fault="twice_the_rate",
+    ),
+    Case(
+        "lone person",
+        "structure",
+        parameters(1, **person(3)),
+        unit=3,
+        crowd=0,
+        fault=PERSON_IGNORED,
+    ),
+    Case("crossing person", "whole", parameters(2, **person(3)), unit=3, fault=PERSON_IGNORED),
+]
+
+
+# Claims -----------------------------------------------------------------------------------------
+
+
+def calibrate(case, ignore_person=False):
+    """The library's calibration for the parameters of the case."""
+    given = dict(case.parameters)
+    if ignore_person:
+        del given["records_per_unit"]
+    estimator = LumberjackClassifier(bounds=(0, 1), classes=CLASSES, **given)
+    return estimator._calibrate(Domain.declare([[0.5]], [0], bounds=(0, 1), classes=CLASSES))
+
+
+def calibration_used(case):
+    """The calibration that the estimator is given: the library's, or one with the fault."""
+    if case.fault == PERSON_IGNORED:
+        return calibrate(case, ignore_person=True)
+    noisy = calibrate(case)
+    return FAULTS[case.fault](noisy) if case.fault else noisy
+
+
+def claim(case):
+    """What is promised of the part: (epsilon, delta).
+
+    The whole has the (epsilon, delta) of the estimator. With split accounting the parts have
+    their shares of both; with joint accounting each part has the curve of its own noise.
+    """
+    noisy = calibrate(case)
+    if case.part == "whole":
+        return noisy.epsilon, noisy.delta
+    if noisy.accounting == "split":
+        share = dict(noisy.budget_shares)[case.part]
+        return share * noisy.epsilon, share * noisy.delta
+    epsilon = case.epsilon or noisy.epsilon
+    if case.part == "leaves":
+        if noisy.leaf == "counts":
+            return epsilon, accounting.gaussian_delta(epsilon, noisy.mu_leaves)
+        return epsilon, accounting.zcdp_delta(epsilon, noisy.rho_leaves)
+    return epsilon, accounting.forest_delta(
+        epsilon,
+        mu=noisy.mu_structure,
+        n_tests=noisy.records_per_unit * noisy.tests_per_record,
+        sigma=noisy.sigma_tests,
+        slack=noisy.slack,
+    )
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+class Tables(NamedTuple):
+    """Both tables as the estimator encodes them; the unit comes last.
+
+    Attributes
+    ----------
+    domain : Domain
+    encoded : float32 array of shape (1, n_records)
+    codes : int32 array of shape (n_records,)
+    unit : int
+        Records of the unit.
+    """
+
+    domain: Domain
+    encoded: np.ndarray
+    codes: np.ndarray
+    unit: int
+
+    def get(self, which):
+        """Encoded features and classes of one table, which may be empty."""
+        end = len(self.codes) - (self.unit if which == WITHOUT else 0)
+        return np.ascontiguousarray(self.encoded[:, :end]), self.codes[:end]
+
+
+def make_tables(case):
+    """Place the crowd and the unit on one feature."""
+    place = [0.1 if case.far else 0.9] * case.crowd + [0.9] * case.unit
+    labels = [0] * case.crowd + [1] * case.unit
+    X = np.array(place)[:, None]
+    domain = Domain.declare(X, labels, bounds=(0, 1), classes=CLASSES)
+    return Tables(domain, domain.encode(X), domain.encode_classes(labels), case.unit)
+
+
+def find_seed(case, tables):
+    """The first public seed whose trees suit the case."""
+    for seed in itertools.count():
+        trees = grow_everything(case, tables, seed)
+        if not case.far or all(0.1 < tree.threshold[0] < 0.9 for tree in trees):
+            return seed, trees
+
+
+def grow_everything(case, tables, seed):
+    """The trees with every node that holds a record, from the library without noise."""
+    estimator = LumberjackClassifier(
+        case.parameters["n_estimators"],
+        epsilon=math.inf,
+        threshold=1,
+        max_depth=case.parameters["max_depth"],
+        n_jobs=1,
+    )
+    noiseless = estimator._calibrate(tables.domain)
+    nodes, offsets, *_ = estimator._grow(
+        *tables.get(WITH), tables.domain, noiseless, seed, noise.SystemBits()
+    )
+    return [forest.read_tree(nodes[start:end], None) for start, end in itertools.pairwise(offsets)]
+
+
+# The model: exact distribution of what a forest releases -----------------------------------------
+
+
+class Hierarchy:
+    """One tree with all its nodes, and the class counts of both tables in each.
+
+    Attributes
+    ----------
+    children : list of tuple of int
+    parent : list of int
+    counts : int array of shape (2, n_nodes, n_classes)
+    """
+
+    def __init__(self, tree, tables):
+        self.children = [
+            (left, right) if left >= 0 else ()
+            for left, right in zip(tree.children_left, tree.children_right, strict=True)
+        ]
+        self.parent = [-1] * len(self.children)
+        for node, below in enumerate(self.children):
+            for child in below:
+                self.parent[child] = node
+        self.counts = np.zeros((2, len(self.children), len(CLASSES)), dtype=np.int64)
+        for which in (WITHOUT, WITH):
+            X, codes = tables.get(which)
+            for x, code in zip(X[0], codes, strict=True):
+                for node in walk(tree, x):
+                    self.counts[which, node, code] += 1
+
+    def ancestors(self, node):
+        """Yield the nodes above, from the parent to the root."""
+        while self.parent[node] >= 0:
+            node = self.parent[node]
+            yield node
+
+    def below(self, root, levels):
+        """The nodes so many levels below the root that hold records in either table."""
+        level = [root]
+        for _ in range(levels):
+            level = [child for node in level for child in self.children[node]]
+        return [node for node in level if self.counts[WITH, node].any()]
+
+
+def walk(tree, x):
+    """Yield the nodes that a record visits."""
+    node = 0
+    while tree.children_left[node] >= 0:
+        yield node
+        left = x <= tree.threshold[node]
+        node = tree.children_left[node] if left else tree.children_right[node]
+    yield node
+
+
+def search(tree, root, height, marks, test):
+    """The heavy-hitter search by its definition; `marks` receives node -> heavy or not."""
+    if height == 1:
+        if root not in marks:
+            marks[root] = test(root)
+        return
+    middle = height // 2
+    level = [
+        node
+        for node in tree.below(root, middle)
+        if all(marks.get(above, True) for above in tree.ancestors(node))
+    ]
+    for node in level:
+        if node not in marks:
+            marks[node] = test(node)
+        if marks[node]:
+            marks.update(dict.fromkeys(tree.ancestors(node), True))
+    if height > 2:
+        for node in level:
+            for child in tree.below(node, 1) if marks[node] else ():
+                search(tree, child, height - middle - 1, marks, test)
+    search(tree, root, middle, marks, test)
+
+
+class Outcome(NamedTuple):
+    """A structure that one tree may get.
+
+    Attributes
+    ----------
+    key : bytes
+        1 for a split, 0 for a leaf, depth-first.
+    probabilities : pair of float
+        In both tables.
+    leaves : int array of shape (2, n_leaves, n_classes)
+        Exact class counts in both tables.
+    """
+
+    key: bytes
+    probabilities: tuple
+    leaves: np.ndarray
+
+
+def pass_probability(count, noisy):
+    """Probability that a node of so many records is heavy."""
+    if count <= max(0.0, noisy.threshold - noisy.records_per_unit - noisy.slack + 1e-9):
+        return 0.0
+    return float(ndtr((count - noisy.threshold) / noisy.sigma_tests))
+
+
+def list_outcomes(tree, noisy, height):
+    """Every structure of the tree, by trying all results of its tests."""
+    sizes = tree.counts.sum(axis=2)
+    passes = [[pass_probability(size, noisy) for size in sizes[which]] for which in range(2)]
+    scripts = [[]]
+    while scripts:
+        script = scripts.pop()
+        tested, marks = [], {}
+
+        def test(node, script=script, tested=tested):
+            tested.append(node)
+            if len(tested) > len(script):
+                if passes[WITHOUT][node] or passes[WITH][node]:
+                    scripts.append([*script, True])
+                script.append(False)
+            return script[len(tested) - 1]
+
+        search(tree, 0, height, marks, test)
+        probabilities = tuple(
+            math.prod(
+                p[node] if passed else 1 - p[node]
+                for node, passed in zip(tested, script, strict=True)
+            )
+            for p in passes
+        )
+        key, leaves = write(tree, 0, marks)
+        yield Outcome(key, probabilities, tree.counts[:, leaves])
+
+
+def write(tree, node, marks):
+    """Key and leaves of the structure, depth-first: heavy nodes are split."""
+    if not marks.get(node, False):
+        return b"\0", [node]
+    parts = [write(tree, child, marks) for child in tree.children[node]]
+    return b"\1" + b"".join(key for key, _ in parts), sum((leaves for _, leaves in parts), [])
+
+
+class Forest:
+    """Exact distribution of what the estimator releases for both tables of a case.
+
+    Parameters
+    ----------
+    case : Case
+        With a given `crowd`.
+    noisy : accounting.Calibration
+        The one that the estimator uses.
+    """
+
+    def __init__(self, case, noisy):
+        self.part = case.part
+        self.noisy = noisy
+        self.tables = make_tables(case)
+        self.seed, trees = find_seed(case, self.tables)
+        self.trees = [
+            {
+                outcome.key: outcome
+                for outcome in list_outcomes(
+                    Hierarchy(tree, self.tables), noisy, case.parameters["max_depth"]
+                )
+            }
+            for tree in trees
+        ]
+        self.atoms = self._merge_trees()
+
+    def scores(self, key, released):
+        """Log likelihood ratios, with the unit over without, of models of one structure.
+
+        Parameters
+        ----------
+        key : bytes
+            The keys of all trees, one after the other.
+        released : array of shape (n_models, n_leaves, n_classes) or (n_models, n_leaves)
+            Noisy counts, or the chosen classes.
+
+        Returns
+        -------
+        float64 array of shape (n_models,)
+        """
+        outcomes = self._outcomes(key)
+        scores = np.full(len(released), sum(log_ratio(o.probabilities) for o in outcomes))
+        if self.part == "structure":
+            return scores
+        leaves = np.concatenate([o.leaves for o in outcomes], axis=1)
+        if self.noisy.leaf == "counts":
+            return scores + gaussian_scores(released, leaves, self.noisy.sigma_leaves)
+        log_weights = log_softmax(self.noisy.epsilon_leaf * leaves, axis=2)
+        log_ratios = log_weights[WITH] - log_weights[WITHOUT]
+        return scores + log_ratios[np.arange(leaves.shape[1]), released].sum(axis=1)
+
+    def _outcomes(self, key):
+        outcomes, start = [], 0
+        for tree in self.trees:
+            end, open_nodes = start, 1
+            while open_nodes:
+                open_nodes += 1 if key[end] else -1
+                end += 1
+            outcomes.append(tree[key[start:end]])
+            start = end
+        return outcomes
+
+    def _merge_trees(self):
+        """The distribution of the log likelihood ratio, as a list of mixed parts.
+
+        Each is (p, q, mu^2): its probability without and with the unit, and the mu of Gaussian
+        noise that remains to be seen in it.
+        """
+        atoms = [(1.0, 1.0, 0.0)]
+        for tree in self.trees:
+            parts = [atom for outcome in tree.values() for atom in self._atoms_of(outcome)]
+            atoms = merge(
+                (p * other_p, q * other_q, square + other_square)
+                for p, q, square in atoms
+                for other_p, other_q, other_square in parts
+            )
+        return atoms
+
+    def _atoms_of(self, outcome):
+        p, q = outcome.probabilities
+        if self.part == "structure":
+            return [(p, q, 0.0)]
+        if self.noisy.leaf == "counts":
+            shift = outcome.leaves[WITH] - outcome.leaves[WITHOUT]
+            sigma = self.noisy.sigma_leaves
+            return [(p, q, float((shift**2).sum()) / sigma**2 if sigma else math.inf)]
+        changed = (outcome.leaves[WITH] != outcome.leaves[WITHOUT]).any(axis=1)
+        atoms = [(p, q, 0.0)]
+        for leaf in np.flatnonzero(changed):
+            weights = log_softmax(self.noisy.epsilon_leaf * outcome.leaves[:, leaf], axis=1)
+            atoms = [
+                (p * a, q * b, 0.0) for p, q, _ in atoms for a, b in np.exp(weights).T.tolist()
+            ]
+        return atoms
+
+    def event(self, direction, epsilon):
+        """Exact probabilities of the event of `direction` under its P and its Q."""
+        atoms = self.atoms
+        if direction == "add":
+            atoms = [(q, p, square) for p, q, square in atoms]
+        pairs = [event_of_atom(*atom, epsilon) for atom in atoms]
+        return tuple(math.fsum(side) for side in zip(*pairs, strict=True))
+
+    def exact_delta(self, direction, epsilon):
+        """The least delta for this pair of tables in this direction."""
+        p, q = self.event(direction, epsilon)
+        return p - math.exp(epsilon) * q
+
+
+def log_ratio(probabilities):
+    """Logarithm of the second over the first."""
+    p, q = probabilities
+    if p == 0 or q == 0:
+        return math.inf if q > p else -math.inf
+    return math.log(q) - math.log(p)
+
+
+def gaussian_scores(released, leaves, sigma):
+    """Log likelihood ratios of noisy counts; without noise they are infinite."""
+    distances = [(released - counts).astype(np.float64) for counts in leaves]
+    squares = [(distance**2).sum(axis=(1, 2)) for distance in distances]
+    if sigma:
+        return (squares[WITHOUT] - squares[WITH]) / (2 * sigma**2)
+    same = (leaves[WITHOUT] == leaves[WITH]).all()
+    return np.zeros(len(released)) if same else np.where(squares[WITH] == 0, np.inf, -np.inf)
+
+
+def event_of_atom(p, q, square, epsilon):
+    """Probabilities under P and Q of the part of an atom whose log ratio is above epsilon."""
+    if p == 0:
+        return 0.0, 0.0
+    if math.isinf(square) or q == 0:
+        return p, 0.0
+    excess = math.log(p / q) - epsilon
+    if square == 0:
+        return (p, q) if excess > 0 else (0.0, 0.0)
+    mu = math.sqrt(square)
+    return p * float(ndtr(excess / mu + mu / 2)), q * float(ndtr(excess / mu - mu / 2))
+
+
+def merge(atoms):
+    """Add up atoms of equal likelihood ratio."""
+    sums = defaultdict(lambda: (0.0, 0.0, 0.0))
+    for p, q, square in atoms:
+        if p or q:
+            name = round(log_ratio((p, q)), 9), round(square, 9)
+            sums[name] = sums[name][0] + p, sums[name][1] + q, square
+    return list(sums.values())
+
+
+# Fits -------------------------------------------------------------------------------------------
+
+
+class GeneratorBits:
+    """A bit source like `noise.SystemBits`, but repeatable: for the tests of this program.
+
+    Parameters
+    ----------
+    entropy : sequence of int
+    """
+
+    seeded = False  # to the kernels: ask `draw` for everything
+
+    def __init__(self, entropy):
+        self._generator = np.random.default_rng(entropy)
+
+    def draw(self, purpose, paths, n):
+        """Uniform 64-bit integers of shape (len(paths), n)."""
+        return self._generator.integers(
+            0, 2**64 - 1, size=(len(paths), n), dtype=np.uint64, endpoint=True
+        )
+
+
+class EncodedOnce:
+    """Stands for the domain of a fit: what it declares, and a table encoded beforehand."""
+
+    def __init__(self, domain, X, codes):
+        self._domain, self._X, self._codes = domain, X, codes
+
+    def __getattr__(self, name):
+        return getattr(self._domain, name)
+
+    def declare(self, X, y, **declarations):
+        return self
+
+    def encode(self, X, **options):
+        return self._X
+
+    def encode_classes(self, y):
+        return self._codes
+
+
+class Calibrated(LumberjackClassifier):
+    """The classifier with a calibration made beforehand."""
+
+    def _calibrate(self, domain):
+        return self._noisy
+
+
+def fit_many(case, model, which, runs, bits):
+    """Fit the classifier again and again; yield what is released, as (key, leaves).
+
+    `LumberjackClassifier.fit` runs as it is, but for what is the same every time or needs a
+    table that is not empty: calibration, report, table of the tests, encoding, checks of names.
+    The seed of the splits is fixed: it is public. The kernel runs in this thread, because the
+    other one only serves interruptions.
+    """
+    X, codes = model.tables.get(which)
+    estimator = Calibrated(n_jobs=1, bounds=(0, 1), classes=CLASSES, **case.parameters)
+    estimator._noisy = model.noisy
+    report = privacy.make_report(calibrate(case), (), bits)
+    with (
+        mock.patch.multiple(
+            forest,
+            Domain=EncodedOnce(model.tables.domain, X, codes),
+            validate_data=lambda *args, **options: None,
+            run_interruptibly=lambda function, stop: function(),
+        ),
+        mock.patch.multiple(
+            noise,
+            derive_keys=lambda random_state: (model.seed, bits),
+            test_table=functools.cache(noise.test_table),
+        ),
+        mock.patch.object(privacy, "make_report", lambda *args: report),
+    ):
+        for _ in range(runs):
+            estimator.fit(None, None)
+            key = (estimator.nodes_["feature"] >= 0).tobytes()
+            if model.noisy.leaf == "counts":
+                yield key, estimator.leaf_counts_
+            else:
+                yield key, estimator.leaf_votes_.argmax(axis=1)
+
+
+@functools.cache
+def build_model(case):
+    """The model of the mechanism as it is used in the case."""
+    return Forest(case, calibration_used(case))
+
+
+def count_events(case, epsilon, which, runs, entropy=None):
+    """Fit one table and count both events.
+
+    Parameters
+    ----------
+    case : Case
+    epsilon : float
+        Of the claim.
+    which : {WITHOUT, WITH}
+    runs : int
+    entropy : sequence of int, optional
+        Repeatable bits instead of those of the operating system.
+
+    Returns
+    -------
+    int array
+        How often the log likelihood ratio exceeded epsilon ("add"), and how often it was below
+        -epsilon ("remove").
+    """
+    model = build_model(case)
+    bits = noise.SystemBits() if entropy is None else GeneratorBits(entropy)
+    released = defaultdict(list)
+    for key, leaves in fit_many(case, model, which, runs, bits):
+        released[key].append(leaves)
+    counts = np.zeros(2, dtype=np.int64)
+    for key, leaves in released.items():
+        scores = model.scores(key, np.array(leaves))
+        counts += [(scores > epsilon).sum(), (scores < -epsilon).sum()]
+    return counts
+
+
+# The audit --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One direction of one case.
+
+    Attributes
+    ----------
+    case : Case
+    direction : {"add", "remove"}
+        Whether P is the table with the unit ("add") or the one without.
+    runs : int
+        Fits of each table.
+    epsilon, delta : float
+        The claim.
+    exact : float
+        The largest delta that the event can show, by the model.
+    event : pair of float
+        Exact probabilities of the event under P and Q, by the model.
+    hits : pair of int
+        How often the event was seen under P and Q.
+    lower : float
+        Lower confidence bound of delta at epsilon.
+    """
+
+    case: Case
+    direction: str
+    runs: int
+    epsilon: float
+    delta: float
+    exact: float
+    event: tuple
+    hits: tuple
+    lower: float
+
+    @property
+    def is_violated(self):
+        """Whether the claim was seen to be false."""
+        return self.lower > self.delta
+
+    @property
+    def is_good(self):
+        """Whether claims hold without a fault and fail with one."""
+        return self.is_violated == bool(self.case.fault)
+
+    @property
+    def verdict(self):
+        """The same in a word."""
+        if self.case.fault:
+            return "caught" if self.is_violated else "MISSED"
+        return "VIOLATED" if self.is_violated else "holds"
+
+
+def interval(hits, runs, confidence):
+    """Clopper and Pearson's confidence interval of a probability.
+
+    Examples
+    --------
+    >>> low, high = interval(0, 100, 0.95)
+    >>> low, round(high, 4)
+    (0.0, 0.0362)
+    """
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, hits, runs - hits + 1)) if hits else 0.0
+    high = float(beta.isf(tail, hits + 1, runs - hits)) if hits < runs else 1.0
+    return low, high
+
+
+def lower_delta(hits, runs, epsilon, confidence):
+    """Lower confidence bound of P(S) - e^epsilon Q(S).
+
+    Each of the two one-sided bounds may fail with half of 1 - confidence.
+    """
+    least, _ = interval(hits[0], runs, confidence)
+    _, most = interval(hits[1], runs, confidence)
+    return max(0.0, least - math.exp(epsilon) * most)
+
+
+def choose_crowd(case):
+    """Fill in the crowd that uses most of the claim, by the model."""
+    if case.crowd is not None:
+        return case
+    epsilon, _ = claim(case)
+    noisy = calibration_used(case)
+
+    def worst(crowd):
+        model = Forest(replace(case, crowd=crowd), noisy)
+        return max(model.exact_delta(direction, epsilon) for direction in ("add", "remove"))
+
+    return replace(case, crowd=max(range(1, 60), key=worst))
+
+
+def choose_directions(case, epsilon):
+    """Both, but for a fault only the one in which the model expects more of it."""
+    both = ("add", "remove")
+    if not case.fault:
+        return both
+    model = build_model(case)
+    return (max(both, key=lambda direction: model.exact_delta(direction, epsilon)),)
+
+
+def make_row(case, direction, runs, counts, confidence):
+    """Evaluate one direction; `counts[which]` are the two counts of `count_events`."""
+    epsilon, delta = claim(case)
+    model = build_model(case)
+    number, order = (0, (WITH, WITHOUT)) if direction == "add" else (1, (WITHOUT, WITH))
+    hits = tuple(int(counts[which][number]) for which in order)
+    return Row(
+        case=case,
+        direction=direction,
+        runs=runs,
+        epsilon=epsilon,
+        delta=delta,
+        exact=model.exact_delta(direction, epsilon),
+        event=model.event(direction, epsilon),
+        hits=hits,
+        lower=lower_delta(hits, runs, epsilon, confidence),
+    )
+
+
+def audit(cases, runs, n_jobs=1, seed=None, show=None):
+    """Audit the cases.
+
+    Parameters
+    ----------
+    cases : list of Case
+    runs : int
+        Fits of each of the two tables of a case.
+    n_jobs : int, default=1
+        Processes.
+    seed : int, optional
+        Repeatable noise, independent in every process; by default the operating system's.
+    show : callable, optional
+        Called with each `Row` when it is known.
+
+    Returns
+    -------
+    list of Row
+    """
+    with workers(n_jobs) as run_all:
+        plans = list(run_all(plan, cases))
+        n_rows = sum(len(directions) for *_, directions in plans)
+        confidence = 1 - (1 - CONFIDENCE) / n_rows
+        # All fits of all cases are handed out at once, so that no process waits for another.
+        tasks = [list_tasks(*plans[i][:2], i, runs, seed) for i in range(len(plans))]
+        events = iter(run_all(run_task, itertools.chain.from_iterable(tasks)))
+        rows = []
+        for (case, _, directions), tasks_of_case in zip(plans, tasks, strict=True):
+            counts = np.zeros((2, 2), dtype=np.int64)
+            for task in tasks_of_case:
+                counts[task.which] += next(events)
+            for direction in directions:
+                rows.append(make_row(case, direction, runs, counts, confidence))
+                if show:
+                    show(rows[-1])
+    return rows
+
+
+@contextlib.contextmanager
+def workers(n_jobs):
+    """A `map` over processes; a plain one for one process."""
+    n_jobs = effective_n_jobs(n_jobs)
+    if n_jobs == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(n_jobs) as pool:
+        yield pool.map
+
+
+def plan(case):
+    """What is fixed before the fits: the tables, the claimed epsilon, the directions."""
+    case = choose_crowd(case)
+    epsilon, _ = claim(case)
+    return case, epsilon, choose_directions(case, epsilon)
+
+
+class Task(NamedTuple):
+    """Arguments of `count_events`."""
+
+    case: Case
+    epsilon: float
+    which: int
+    runs: int
+    entropy: tuple | None
+
+
+def run_task(task):
+    """Count the events of one task."""
+    return count_events(*task)
+
+
+def list_tasks(case, epsilon, number, runs, seed):
+    """Fits of both tables in chunks."""
+    return [
+        Task(
+            case,
+            epsilon,
+            which,
+            min(CHUNK, runs - start),
+            None if seed is None else (seed, number, which, start),
+        )
+        for which in (WITHOUT, WITH)
+        for start in range(0, runs, CHUNK)
+    ]
+
+
+HEADER = (
+    f"{'case':18} {'part':9} {'mode':27} {'fault':15} {'':6} {'runs':>7} {'epsilon':>7} "
+    f"{'delta':>8} {'exact':>8} {'bound':>8}  verdict"
+)
+
+
+def show_row(row):
+    """Print one line of the table."""
+    case = row.case
+    print(
+        f"{case.name:18} {case.part:9} {case.mode:27} {case.fault:15} {row.direction:6} "
+        f"{row.runs:7d} {row.epsilon:7.3g} {row.delta:8.5f} {row.exact:8.5f} {row.lower:8.5f}  "
+        f"{row.verdict}",
+        flush=True,
+    )
+
+
+def main(arguments=None):
+    """Run the audit; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=RUNS, help="fits of each table of a case")
+    parser.add_argument("--short", action="store_true", help=f"{SHORT_RUNS} fits instead")
+    parser.add_argument("--n-jobs", type=int, default=-1, help="processes")
+    parser.add_argument("--seed", type=int, help="repeatable noise, not the operating system's")
+    options = parser.parse_args(arguments)
+    runs = SHORT_RUNS if options.short else options.runs
+    print("delta: claimed; exact: of this pair by the model; bound: lower confidence bound of")
+    print(f"delta, {CONFIDENCE:.1%} for all rows together; runs: fits of each of the two tables\n")
+    print(HEADER, flush=True)
+    start = time.perf_counter()
+    rows = audit(CASES + FAULTY_CASES, runs, options.n_jobs, options.seed, show_row)
+    good = all(row.is_good for row in rows)
+    print(f"\n{time.perf_counter() - start:.0f} s, " + ("as it should be" if good else "FAILED"))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

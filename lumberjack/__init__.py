@@ -1,0 +1,9 @@
+"""Differentially private random forests in the manner of scikit-learn."""
+
+from lumberjack.domain import Domain, PrivacyLeakWarning
+from lumberjack.forest import LumberjackClassifier
+from lumberjack.privacy import PrivacyReport
+
+__version__ = "0.1.0"
+
+__all__ = ["Domain", "LumberjackClassifier", "PrivacyLeakWarning", "PrivacyReport"]

@@ -1,0 +1,1228 @@
+r"""Privacy accounting: from (epsilon, delta) to noise and back.
+
+Pure functions of public numbers; no data, no randomness. Three rules hold throughout.
+
+- *Rounding.* Every function that returns a delta returns an upper bound of the exact value:
+  the rounding error of its own arithmetic is bounded and added (relatively 1e-11 at most for
+  delta >= 1e-300). Every inverse ends with a check of the forward function. What was calibrated
+  therefore satisfies the exact inequality, not only its floating-point image.
+- *Log space.* Small probabilities are handled as logarithms, differences of close numbers are
+  rewritten as sums or integrals of positive terms.
+- *One neighbouring relation.* Two tables are neighbours if one is the other plus one unit; a unit
+  is up to ``g = records_per_unit`` records.
+
+Symbols: ``k`` trees, ``h`` depth, ``m = k (1 + floor(log2 h))`` tests one record can be in,
+``sigma`` noise of a test, ``Delta`` slack, ``tau`` threshold of the tests, ``Phi`` and ``phi`` the
+standard normal distribution function and density.
+"""
+
+# Notes beside the code
+# =====================
+#
+# Assumptions of all notes. Neighbours differ by adding or removing one unit of at most g records.
+# Names, kinds, bounds, categories, classes and hyperparameters are public and the same for both
+# tables. The noise is secret and independent of everything public, of the splits in particular.
+# The observer sees the result of every query, the path of every test included, but not how long
+# anything took and not the memory of the process: timing is out of scope.
+#
+# Note 1: a unit and its tests
+# ----------------------------
+# A record is in at most m tests (the search tests at most 1 + floor(log2 h) nodes that contain it
+# in each of k trees). Let c_v <= g be how many records of the unit are in the tested node v: the
+# sum of c_v over all tests is at most g m, so the sum of c_v^2 is at most g^2 m, and at most g m
+# tests see the unit at all. The same holds for the k leaves of each record, with k for m. The
+# search chooses the next test from the results of earlier ones: everything below is adaptive.
+#
+# Note 2: the adaptive bound (forest_delta)
+# -----------------------------------------
+# Let D be a table, D' the table with one unit more, c' >= c the counts of a tested node in D' and
+# D. A test with threshold tau passes with probability p(count), where p(x) = 0 if
+# x <= tau - g - Delta and p(x) = Phi((x - tau) / sigma) otherwise. tau >= g + Delta, so an empty
+# node never passes. A test on D' is
+#   - "lone" if c <= tau - g - Delta: on D it fails surely, and on D' it passes with probability
+#     q_v <= Phi((c + g - tau) / sigma) <= Phi(-Delta / sigma) =: q;
+#   - "shared" otherwise: on both tables it is the event count + N(0, sigma^2) >= tau, that is, a
+#     post-processing of a Gaussian mechanism of sensitivity c' - c <= g.
+# Let P be the distribution of the transcript (all results in order, those of Gaussian leaves and
+# guide included) on D', Q on D, and P0 the one on D' when lone tests always fail. Under P0 and Q
+# lone tests say nothing and the rest is an adaptive composition of Gaussian mechanisms, so the
+# pair (P0, Q) is mu-GDP, in both orders, with mu^2 the sum of all (sensitivity / sigma)^2 (Dong,
+# Roth, Su 2022, section 3). L = -g m ln(1 - q) = -g m ln Phi(Delta / sigma).
+#   Add. Run P and P0 on the same randomness; they agree unless a lone test passes. There are at
+#   most g m lone tests, whatever the adversary chooses, and each one fails with probability at
+#   least 1 - q given the past, so by induction none passes with probability at least e^-L. Hence
+#   P(S) <= P0(S) + 1 - e^-L <= e^eps Q(S) + delta_G(eps; mu) + 1 - e^-L.
+#   Remove. A transcript x that P0 can give contains no passed lone test, and
+#   P(x) = P0(x) * product over its lone tests of (1 - q_v) >= e^-L P0(x). Hence
+#   Q(S) <= e^(eps - L) P0(S) + delta_G(eps - L; mu) <= e^eps P(S) + delta_G(eps - L; mu).
+# delta_G may be replaced by any curve valid for the pair (P0, Q) in both orders: as soon as an
+# exponential mechanism is part of the transcript, by that of zCDP with rho = mu^2 / 2 + rho_leaf
+# (zCDP composes adaptively, Bun and Steinke 2016, lemma 2.3).
+# A maximum over a *fixed* number of lone tests (Wilkins et al. 2024, fixed_j_delta) is exact for a
+# histogram of fixed size but no bound here: the adversary may decide, test by test and knowing the
+# loss so far, which kind comes next.
+#
+# Note 3: rounded Gaussian noise
+# ------------------------------
+# For an integer count n, round(n + N(0, sigma^2)) = n + round(N(0, sigma^2)) in distribution,
+# because rounding to the nearest integer commutes with shifts by integers (ties have probability
+# 0). The left side is a function of the output of the Gaussian mechanism that does not look at the
+# data: post-processing. So integer noise round(N(0, sigma^2)) has exactly the guarantee of
+# N(0, sigma^2), with no discretisation term. The same holds on a public grid, in grid steps.
+# Assumes: contributions are integers (or were put on the grid record by record, without
+# increasing their norm).
+#
+# Note 4: the exponential mechanism (exponential_rho)
+# ---------------------------------------------------
+# A leaf draws class c with probability proportional to exp(eps_t n_c). Adding one record raises
+# one count by 1 and changes no other, so the log-ratio of the probabilities of outcome c on the
+# two tables is eps_t [c is its class] - ln(Z'/Z): its range over outcomes is eps_t, not 2 eps_t,
+# because counts are monotone in the records. The mechanism is eps_t-bounded-range (Dong, Durfee,
+# Rogers 2020), and eps-bounded range implies (eps^2 / 8)-zCDP (Cesar and Rogers 2021; Rogers and
+# Steinke, "A better privacy analysis of the exponential mechanism", 2021) by Hoeffding's lemma. A
+# unit with c_v records in leaf v has range c_v eps_t, and by note 1 the sum is at most
+# k (g eps_t)^2 / 8. Assumes: the public list of classes, add/remove (replacing a record is not
+# monotone), unweighted counts.
+#
+# Note 5: finite precision (finite_precision)
+# -------------------------------------------
+# Let P, Q be ideal and P', Q' what the samplers do: probabilities in product form off by a factor
+# of at most e^s over all draws that can depend on a unit, then by at most t in total variation.
+# P'(S) <= e^s P(S) + t <= e^s (e^eps Q(S) + delta) + t
+#       <= e^(eps + 2 s) Q'(S) + e^s delta + (1 + e^(eps + 2 s)) t.
+# So 2 s is subtracted from epsilon, and delta is reduced by (1 + e^eps) t and a factor e^-s. Both
+# tables are sampled inexactly: that is the factor 2 of s.
+
+import math
+import numbers
+import operator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
+
+__all__ = [
+    "Calibration",
+    "FinitePrecision",
+    "calibrate",
+    "exponential_epsilon",
+    "exponential_rho",
+    "finite_precision",
+    "fixed_j_delta",
+    "forest_delta",
+    "gaussian_delta",
+    "gaussian_mu",
+    "recomputed_delta",
+    "slack_for_tail",
+    "tail_delta",
+    "tests_per_record",
+    "zcdp_delta",
+    "zcdp_rho",
+]
+
+_ULP = 2.0**-52
+_TINY = 2.2250738585072014e-308  # smallest normal double: what an underflowing delta is reported as
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+# Gauss-Legendre rule on [0, 1] for _log_gaussian_delta: 64 nodes leave a relative error below
+# 1e-15 because the integrand is entire and falls by e^-45 over the interval.
+_DECADES = 45.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+_NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
+
+# Finite precision, see finite_precision.
+_RELATIVE_ERROR = 2.0**-40
+_ABSOLUTE_ERROR = 2.0**-64
+_ALARMS_PER_NODE = 32
+_NOISE_CELLS = 2**16
+_GUIDE_QUERIES = 8
+
+_SHARES = ("guide", "structure", "leaves")
+
+
+# ---------------------------------------------------------------------------------------------
+# checks
+
+
+def _check_integer(name, value):
+    if isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be an integer >= 1, not a bool.")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}.") from None
+    if value < 1:
+        raise ValueError(f"{name} must be an integer >= 1, got {value!r}.")
+    return value
+
+
+def _check_real(name, value, requirement, holds):
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if not real or math.isnan(value) or not holds(value):
+        raise ValueError(f"{name} must be {requirement}, got {value!r}.")
+    return float(value)
+
+
+def _check_epsilon(epsilon):
+    return _check_real(
+        "epsilon", epsilon, "a number > 0 (math.inf switches all noise off)", lambda v: v > 0
+    )
+
+
+def _check_delta(delta):
+    return _check_real(
+        "delta",
+        delta,
+        "a number with 0 < delta < 1, usually below 1 / (number of records)",
+        lambda v: 0 < v < 1,
+    )
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def _check_shares(shares, accounting):
+    """Return the shares (guide, structure, leaves), divided by their sum."""
+    try:
+        shares = dict(shares)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"budget_shares must be a dict with the keys {', '.join(map(repr, _SHARES))}, "
+            f"got {shares!r}."
+        ) from None
+    unknown = [name for name in shares if name not in _SHARES]
+    if unknown:
+        raise ValueError(
+            f"budget_shares holds the unknown name {unknown[0]!r}; known are "
+            f"{', '.join(map(repr, _SHARES))}."
+        )
+    values = [
+        _check_real(
+            f"budget_shares[{name!r}]", shares.get(name, 0.0), "a finite number >= 0",
+            lambda v: 0 <= v < math.inf,
+        )
+        for name in _SHARES
+    ]
+    total = math.fsum(values)
+    if abs(total - 1.0) > 1e-9:
+        raise ValueError(f"budget_shares must sum to 1, they sum to {total!r}.")
+    for name, value in zip(_SHARES, values, strict=True):
+        if value == 0 and name != "guide":
+            raise ValueError(
+                f"budget_shares[{name!r}] must be > 0: no finite noise protects the {name} "
+                "without a share of the budget."
+            )
+    if values[0] > 0 and accounting == "split":
+        raise ValueError(
+            "budget_shares['guide'] must be 0 with accounting='split', which pays for structure "
+            "and leaves only; use accounting='joint' or splitter='random'."
+        )
+    return tuple(value / total for value in values)
+
+
+# ---------------------------------------------------------------------------------------------
+# rounding
+
+
+def _up(value, relative=4 * _ULP):
+    """Round a non-negative number up by a relative error and cap it at 1."""
+    return min(1.0, math.nextafter(value * (1.0 + relative), math.inf))
+
+
+def _exp_up(log_value):
+    """Upper bound of exp(log_value) as a delta: in [smallest normal double, 1]."""
+    if log_value >= 0:
+        return 1.0
+    if log_value < -708.0:
+        return _TINY
+    return _up(math.exp(log_value), (4 - log_value) * _ULP)
+
+
+def _nudge(value, sign, holds):
+    """Move a positive value up (sign 1) or down (-1) by as few ulps as make `holds` true."""
+    step = _ULP
+    while not holds(value):
+        value *= 1.0 + sign * step
+        step = min(2 * step, 0.5)
+    return value
+
+
+def _log_root(function, start):
+    """Root of an increasing function of log(x), bracketed outwards from x = start."""
+    low = high = math.log(start)
+    while function(low) > 0:
+        high, low = low, low - 1.0
+    while function(high) < 0:
+        low, high = high, high + 1.0
+    if low == high:
+        return math.exp(low)
+    return math.exp(brentq(function, low, high, xtol=1e-15, rtol=4 * _ULP, maxiter=200))
+
+
+# ---------------------------------------------------------------------------------------------
+# Gaussian differential privacy
+
+
+def _log_gaussian_delta(epsilon, mu):
+    r"""Upper bound of ln delta_G(epsilon; mu) for epsilon >= 0, mu > 0.
+
+    With a = mu/2 - epsilon/mu and b = a - mu, e^epsilon phi(b) = phi(a), so that
+    delta_G = phi(a) (R(a) - R(b)), R = Phi/phi. R(x) is the integral over t > 0 of
+    exp(x t - t^2/2); hence, without any cancellation,
+
+        R(a) - R(b) = integral over t > 0 of exp(a t - t^2/2) (1 - exp(-mu t)).
+
+    The quadrature serves mu < 1; from mu = 1 on the difference loses no more than two digits.
+    """
+    mu = max(mu, 1e-300)
+    shift = epsilon / mu
+    if shift > 1e100:
+        return -math.inf
+    a = 0.5 * mu - shift
+    if mu < 1.0:
+        end = 2 * _DECADES / (math.sqrt(a * a + 2 * _DECADES) - a)
+        t = end * _NODES
+        integral = float(_WEIGHTS @ (np.exp(t * (a - 0.5 * t)) * -np.expm1(-mu * t)))
+        log_delta = math.log(end * integral) - 0.5 * a * a - _HALF_LOG_2PI
+    elif a <= 0:
+        mills = float(erfcx(-a * math.sqrt(0.5)) - erfcx((mu - a) * math.sqrt(0.5)))
+        log_delta = math.log(0.5 * mills) - 0.5 * a * a
+    else:
+        other = 0.5 * math.exp(-0.5 * a * a) * float(erfcx((mu - a) * math.sqrt(0.5)))
+        log_delta = math.log1p(-float(ndtr(-a)) - other)
+    # a carries a relative error of 2 ulp of its terms, and d ln phi(a) = -a da.
+    steepness = -a if a < 0 else min(a, 1.0)
+    return log_delta + (128 + 8 * steepness * (0.5 * mu + shift)) * _ULP
+
+
+def gaussian_delta(epsilon, mu):
+    r"""Delta of mu-Gaussian differential privacy at epsilon.
+
+    .. math:: \delta_G(\epsilon; \mu) = \Phi(\mu/2 - \epsilon/\mu)
+              - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)
+
+    Parameters
+    ----------
+    epsilon : float
+        Any real number; a negative one is answered by
+        delta_G(-e) = 1 - exp(-e) + exp(-e) delta_G(e).
+    mu : float
+        Sensitivity divided by the standard deviation of the noise, >= 0. Gaussian mechanisms
+        compose, adaptively too, by adding mu^2.
+
+    Returns
+    -------
+    float
+        Upper bound of the exact value, above it by less than 1e-11 relative if that is >= 1e-300;
+        the smallest normal double where it underflows.
+
+    References
+    ----------
+    Balle and Wang (2018), "Improving the Gaussian mechanism for differential privacy", theorem 8.
+    Dong, Roth and Su (2022), "Gaussian differential privacy", corollary 2.13 and section 3.
+
+    Examples
+    --------
+    >>> round(gaussian_delta(1.0, 1.0), 6)
+    0.126937
+    """
+    epsilon = _check_real("epsilon", epsilon, "a number", lambda v: True)
+    mu = _check_real("mu", mu, "a number >= 0", lambda v: v >= 0)
+    if epsilon == math.inf:
+        return 0.0
+    if mu == 0 or epsilon == -math.inf:
+        return _up(-math.expm1(epsilon)) if epsilon < 0 else 0.0
+    if mu == math.inf:
+        return 1.0
+    if epsilon < 0:
+        return _up(math.exp(epsilon) * gaussian_delta(-epsilon, mu) - math.expm1(epsilon))
+    return _exp_up(_log_gaussian_delta(epsilon, mu))
+
+
+def gaussian_mu(epsilon, delta):
+    """Largest mu whose :func:`gaussian_delta` at epsilon is at most delta.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0; infinity gives infinity.
+    delta : float
+        0 < delta < 1.
+
+    Returns
+    -------
+    float
+        mu, rounded down: ``gaussian_delta(epsilon, mu) <= delta`` always holds.
+
+    Examples
+    --------
+    >>> round(gaussian_mu(1.0, 1e-6), 4)
+    0.2367
+    """
+    epsilon, delta = _check_epsilon(epsilon), _check_delta(delta)
+    if epsilon == math.inf:
+        return math.inf
+    log_delta = math.log(delta)
+    quantile = -float(ndtri_exp(log_delta))
+    start = max(delta, 2 * epsilon / (quantile + math.sqrt(quantile * quantile + 2 * epsilon)))
+    mu = _log_root(lambda s: _log_gaussian_delta(epsilon, math.exp(s)) - log_delta, start)
+    return _nudge(mu, -1, lambda value: gaussian_delta(epsilon, value) <= delta)
+
+
+# ---------------------------------------------------------------------------------------------
+# zero-concentrated differential privacy
+
+
+def _log_zcdp_bound(beta, epsilon, rho):
+    """Upper bound of ln delta from the order alpha = 1 + beta, rounding errors added."""
+    terms = (beta * (1 + beta) * rho, -beta * epsilon, -beta * math.log1p(1 / beta),
+             -math.log1p(beta))
+    return math.fsum(terms) + 8 * _ULP * math.fsum(map(abs, terms)) + 4 * _ULP
+
+
+def _log_zcdp_delta(epsilon, rho):
+    """Upper bound of ln delta of rho-zCDP at epsilon (rho > 0), the best order found.
+
+    The logarithm of the bound is convex in beta = alpha - 1 with derivative
+    (1 + 2 beta) rho - epsilon - ln(1 + 1/beta), which increases. Every beta gives a valid bound,
+    so the root need not be exact.
+    """
+    if 3 * rho - epsilon > 700:
+        return 0.0
+    low = math.log(min(1.0, math.exp(-max(3 * rho - epsilon, 0.0))))
+    high = math.log(min(1e150, max(1.0, (max(epsilon, 0.0) + 0.7) / (2 * rho))))
+
+    def derivative(log_beta):
+        beta = math.exp(log_beta)
+        return (1 + 2 * beta) * rho - epsilon - math.log1p(1 / beta)
+
+    if derivative(high) <= 0:
+        log_beta = high
+    elif derivative(low) >= 0:
+        log_beta = low
+    else:
+        log_beta = brentq(derivative, low, high, xtol=1e-9, rtol=1e-9, maxiter=500)
+    return min(0.0, _log_zcdp_bound(math.exp(log_beta), epsilon, rho))
+
+
+def zcdp_delta(epsilon, rho):
+    r"""Delta of rho-zCDP at epsilon.
+
+    .. math:: \delta = \inf_{\alpha > 1} \frac{e^{(\alpha-1)(\alpha\rho-\epsilon)}}{\alpha-1}
+              \left(1-\frac1\alpha\right)^\alpha
+
+    Parameters
+    ----------
+    epsilon : float
+        Any real number.
+    rho : float
+        >= 0.
+
+    Returns
+    -------
+    float
+        Upper bound of the expression, at most 1.
+
+    References
+    ----------
+    Bun and Steinke (2016), "Concentrated differential privacy: simplifications, extensions, and
+    lower bounds". Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential
+    privacy", corollary 13 (the optimal form).
+
+    Examples
+    --------
+    >>> f"{zcdp_delta(1.0, 0.02):.2e}"
+    '8.83e-08'
+    """
+    epsilon = _check_real("epsilon", epsilon, "a number", lambda v: True)
+    rho = _check_real("rho", rho, "a number >= 0", lambda v: v >= 0)
+    if epsilon == math.inf:
+        return 0.0
+    if rho == 0 or epsilon == -math.inf:
+        return _up(-math.expm1(epsilon)) if epsilon < 0 else 0.0
+    if rho == math.inf:
+        return 1.0
+    return _exp_up(_log_zcdp_delta(epsilon, rho))
+
+
+def zcdp_rho(epsilon, delta):
+    """Largest rho whose :func:`zcdp_delta` at epsilon is at most delta.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0; infinity gives infinity.
+    delta : float
+        0 < delta < 1.
+
+    Returns
+    -------
+    float
+        rho, rounded down: ``zcdp_delta(epsilon, rho) <= delta`` always holds.
+    """
+    epsilon, delta = _check_epsilon(epsilon), _check_delta(delta)
+    if epsilon == math.inf:
+        return math.inf
+    log_delta = math.log(delta)
+    # Bun and Steinke's simple form, epsilon = rho + 2 sqrt(rho ln(1/delta)), solved for rho.
+    start = (epsilon / (math.sqrt(epsilon - log_delta) + math.sqrt(-log_delta))) ** 2
+    rho = _log_root(lambda s: _log_zcdp_delta(epsilon, math.exp(s)) - log_delta, start)
+    return _nudge(rho, -1, lambda value: zcdp_delta(epsilon, value) <= delta)
+
+
+def exponential_rho(n_draws, epsilon, records_per_unit=1):
+    """Rho of draws of the exponential mechanism with weights exp(epsilon * count).
+
+    n_draws (records_per_unit epsilon)^2 / 8, see note 4 at the head of the module.
+
+    Parameters
+    ----------
+    n_draws : int
+        Draws that one record can be in (one a tree), >= 1.
+    epsilon : float
+        Weight of one record in the exponent, >= 0.
+    records_per_unit : int, default=1
+        Records of one unit.
+
+    Returns
+    -------
+    float
+        rho of their (adaptive) composition.
+
+    References
+    ----------
+    Cesar and Rogers (2021), "Bounding, concentrating, and truncating: unifying privacy loss
+    composition for data analytics". Rogers and Steinke (2021), "A better privacy analysis of the
+    exponential mechanism".
+    """
+    n_draws = _check_integer("n_draws", n_draws)
+    records_per_unit = _check_integer("records_per_unit", records_per_unit)
+    epsilon = _check_real("epsilon", epsilon, "a number >= 0", lambda v: v >= 0)
+    return n_draws * (records_per_unit * epsilon) ** 2 / 8
+
+
+def exponential_epsilon(n_draws, rho, records_per_unit=1):
+    """Largest epsilon whose :func:`exponential_rho` is at most rho (its inverse, rounded down)."""
+    n_draws = _check_integer("n_draws", n_draws)
+    records_per_unit = _check_integer("records_per_unit", records_per_unit)
+    rho = _check_real("rho", rho, "a number >= 0", lambda v: v >= 0)
+    if rho in (0.0, math.inf):
+        return rho
+    epsilon = math.sqrt(8 * rho / n_draws) / records_per_unit
+    return _nudge(epsilon, -1, lambda e: exponential_rho(n_draws, e, records_per_unit) <= rho)
+
+
+# ---------------------------------------------------------------------------------------------
+# tests of the search
+
+
+def tests_per_record(n_estimators, max_depth):
+    """Tests m that one record can be in: n_estimators * (1 + floor(log2(max_depth))).
+
+    A depth of 2^j costs as many tests as 2^(j+1) - 1, so depths of the form 2^j - 1 waste nothing.
+
+    Examples
+    --------
+    >>> tests_per_record(30, 100), tests_per_record(30, 127), tests_per_record(30, 31)
+    (210, 210, 150)
+    """
+    n_estimators = _check_integer("n_estimators", n_estimators)
+    return n_estimators * _check_integer("max_depth", max_depth).bit_length()
+
+
+tests_per_record.__test__ = False  # a name that pytest would collect
+
+
+def _log_fail_loss(n_tests, ratio):
+    """Upper bound of L = -n_tests ln Phi(ratio)."""
+    if n_tests == 0:
+        return 0.0
+    loss = -n_tests * float(log_ndtr(ratio))
+    return max(loss * (1.0 + (32 + 4 * ratio * ratio) * _ULP), _TINY)
+
+
+def _slack_ratio(n_tests, loss):
+    """Ratio slack / sigma >= 0 at which -n_tests ln Phi(ratio) is `loss`."""
+    return max(0.0, -float(ndtri_exp(math.log(-math.expm1(-loss / n_tests)))))
+
+
+def tail_delta(n_tests, sigma, slack):
+    r"""Probability that a node that only the unit can fill passes one of n tests.
+
+    .. math:: 1 - \Phi(\Delta/\sigma)^n
+
+    Parameters
+    ----------
+    n_tests : int
+        Tests that one unit can be in: records_per_unit * :func:`tests_per_record`; 0 gives 0.
+    sigma : float
+        Standard deviation of the noise of a test, >= 0, in records. 0 gives 0.
+    slack : float
+        Delta >= 0, in records.
+
+    Returns
+    -------
+    float
+        Upper bound of the exact value.
+
+    References
+    ----------
+    Wilkins, Kifer, Zhang and Karrer (2024), "Exact privacy analysis of the Gaussian sparse
+    histogram mechanism", for tests fixed beforehand; note 2 for adaptive ones.
+    """
+    n_tests = _check_n_tests(n_tests)
+    sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+    slack = _check_real("slack", slack, "a number >= 0", lambda v: v >= 0)
+    if n_tests == 0 or sigma == 0:
+        return 0.0
+    return _up(-math.expm1(-_log_fail_loss(n_tests, slack / sigma)))
+
+
+def _check_n_tests(n_tests):
+    is_zero = isinstance(n_tests, numbers.Integral) and n_tests == 0
+    return 0 if is_zero and not isinstance(n_tests, bool) else _check_integer("n_tests", n_tests)
+
+
+def slack_for_tail(n_tests, sigma, delta):
+    """Smallest slack whose :func:`tail_delta` is at most delta (rounded up).
+
+    Parameters
+    ----------
+    n_tests : int
+        Tests that one unit can be in, >= 1.
+    sigma : float
+        Standard deviation of the noise of a test, >= 0.
+    delta : float
+        0 < delta < 1.
+
+    Returns
+    -------
+    float
+        Slack in records, >= 0.
+    """
+    n_tests, delta = _check_integer("n_tests", n_tests), _check_delta(delta)
+    sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+    if tail_delta(n_tests, sigma, 0.0) <= delta:
+        return 0.0
+    slack = max(sigma * _slack_ratio(n_tests, -math.log1p(-delta)), sigma * _ULP)
+    return _nudge(slack, 1, lambda v: tail_delta(n_tests, sigma, v) <= delta)
+
+
+def _curve_delta(epsilon, mu, rho):
+    """Delta of all but the lone tests: Gaussian, or zCDP as soon as rho > 0."""
+    if rho > 0:
+        return zcdp_delta(epsilon, (0.5 * mu * mu + rho) * (1 + 8 * _ULP))
+    return gaussian_delta(epsilon, mu * (1 + 8 * _ULP))
+
+
+def _add_remove_delta(epsilon, mu, rho, loss):
+    """The two directions of note 2 for L = loss."""
+    add = _up(_curve_delta(epsilon, mu, rho) - math.expm1(-loss))
+    remove = _curve_delta(math.nextafter(epsilon - loss, -math.inf), mu, rho)
+    return add, remove
+
+
+def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
+    r"""Delta of a whole forest at epsilon, sound under adaptive choice of the tests.
+
+    .. math:: \delta = \max\left( \delta_G(\epsilon; \mu) + 1 - \Phi(\Delta/\sigma)^n,\;
+              \delta_G(\epsilon + n \ln\Phi(\Delta/\sigma); \mu) \right)
+
+    The first is for adding a unit, the second for removing it; proof in note 2 at the head of
+    the module.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0; infinity gives 0.
+    mu : float
+        Root of the sum of mu^2 over all Gaussian parts, *the tests included*, >= 0.
+    rho : float, default=0.0
+        zCDP of exponential mechanisms. If > 0, delta_G(.; mu) is replaced by the zCDP delta of
+        mu^2/2 + rho in both directions.
+    n_tests : int
+        Tests that one unit can be in: records_per_unit * :func:`tests_per_record`.
+    sigma : float
+        Standard deviation of the noise of a test, in records. 0 (no noise) gives 1.
+    slack : float
+        Delta, in records.
+
+    Returns
+    -------
+    float
+        Upper bound of the expression, at most 1.
+    """
+    epsilon, n_tests = _check_epsilon(epsilon), _check_n_tests(n_tests)
+    mu = _check_real("mu", mu, "a number >= 0", lambda v: v >= 0)
+    rho = _check_real("rho", rho, "a number >= 0", lambda v: v >= 0)
+    sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+    slack = _check_real("slack", slack, "a number >= 0", lambda v: v >= 0)
+    if epsilon == math.inf:
+        return 0.0
+    if n_tests and sigma == 0:
+        return 1.0
+    loss = _log_fail_loss(n_tests, slack / sigma) if n_tests else 0.0
+    return max(_add_remove_delta(epsilon, mu, rho, loss))
+
+
+def fixed_j_delta(epsilon, *, n_tests, sigma, slack):
+    r"""Delta of n tests of which a number j fixed beforehand is lone: for comparison only.
+
+    The maximum over j of
+
+    .. math:: 1 - \Phi^j + \Phi^j \delta_G(\epsilon - j\ln\Phi; \mu_j), \quad
+              \delta_G(\epsilon + j\ln\Phi; \mu_j), \qquad
+              \mu_j = \sqrt{n - j} / \sigma, \quad \Phi = \Phi(\Delta/\sigma).
+
+    This is exact for histograms whose cells are fixed beforehand. A search that chooses its tests
+    adaptively can exceed it, so nothing is calibrated by it; :func:`forest_delta` is the bound.
+    Computed in the textbook form, relative error up to about 1e-8.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0.
+    n_tests : int
+        >= 1.
+    sigma, slack : float
+        In records, sigma > 0, slack >= 0.
+
+    Returns
+    -------
+    float
+        The maximum; neither bound nor rounded.
+
+    References
+    ----------
+    Wilkins, Kifer, Zhang and Karrer (2024), "Exact privacy analysis of the Gaussian sparse
+    histogram mechanism".
+    """
+    epsilon, n_tests = _check_epsilon(epsilon), _check_integer("n_tests", n_tests)
+    sigma = _check_real("sigma", sigma, "a finite number > 0", lambda v: 0 < v < math.inf)
+    slack = _check_real("slack", slack, "a number >= 0", lambda v: v >= 0)
+    if epsilon == math.inf:
+        return 0.0
+    lone = np.arange(n_tests)
+    mu = np.sqrt(n_tests - lone) / sigma
+    log_fail = float(log_ndtr(slack / sigma))
+    add = _textbook_delta(epsilon - lone * log_fail, mu)
+    add = np.exp(lone * log_fail) * add - np.expm1(lone * log_fail)
+    remove = _textbook_delta(epsilon + lone * log_fail, mu)
+    all_lone = -math.expm1(n_tests * log_fail), -math.expm1(min(0.0, epsilon + n_tests * log_fail))
+    return max(float(add.max()), float(remove.max()), *all_lone)
+
+
+def _textbook_delta(epsilon, mu):
+    """delta_G as a difference of two terms; cancels for small mu."""
+    upper = log_ndtr(0.5 * mu - epsilon / mu)
+    lower = np.minimum(epsilon + log_ndtr(-0.5 * mu - epsilon / mu) - upper, 0.0)
+    return -np.exp(upper) * np.expm1(lower)
+
+
+# ---------------------------------------------------------------------------------------------
+# finite precision
+
+
+class FinitePrecision(NamedTuple):
+    """What inexact sampling may cost: (epsilon, delta), both subtracted before calibration."""
+
+    epsilon: float
+    delta: float
+
+
+def finite_precision(
+    epsilon,
+    *,
+    n_estimators,
+    max_depth,
+    n_features,
+    n_classes,
+    records_per_unit=1,
+    guide=True,
+    noise_cells=_NOISE_CELLS,
+):
+    """Allowance for the finite precision of the samplers, from public numbers alone.
+
+    Counted are the draws that can depend on one unit, never the draws made (a private number).
+
+    - Search: for each of m tests of a record the nodes on its path, at most `max_depth`; in each
+      node one draw for the first alarm and, per alarm, one for the next skip and one for the
+      thinning. A node draws alarms only while their expected number is below 1/2, so more than 32
+      have a probability below 2^-150, which is far inside the absolute allowance. With g records
+      per unit, g times as many.
+    - Noise: `n_classes` cells in a leaf of each tree, and for a guide up to 8 queries of
+      (n_features + 1) n_classes cells, again times g.
+
+    A draw of the search (one comparison of 64 bits) is off by a relative error of 2^-40 and an
+    absolute one of 2^-64. Rounded Gaussian noise has many outcomes, and 2^-64 is the error of each
+    boundary between two of them: with sigma <= 2^12 grid steps at most 12 sigma + 8 < 2^16 =
+    `noise_cells` outcomes have a probability too small (< 2^-23) for 2^-64 to count as a relative
+    error. An error of x ulp in the argument of the normal distribution moves a cell's probability
+    by a relative x sigma ulp: noise_cells / 2^10 times 2^-40 for sigma = noise_cells / 16.
+    The sums enter as in note 5 at the head of the module.
+
+    Parameters
+    ----------
+    epsilon : float
+        The epsilon asked for, finite and > 0.
+    n_estimators, max_depth, n_features, n_classes : int
+        Size of the forest and of its public domain.
+    records_per_unit : int, default=1
+        Records of one unit.
+    guide : bool, default=True
+        Whether a guide is sampled.
+    noise_cells : int, default=65536
+        At least 16 times the largest sigma, in grid steps, of rounded Gaussian noise.
+
+    Returns
+    -------
+    FinitePrecision
+        (epsilon, delta) to subtract; delta is capped at 1. Beyond that, the rest of delta
+        shrinks by the factor exp(-allowance.epsilon / 2).
+    """
+    epsilon = _check_real("epsilon", epsilon, "a finite number > 0", lambda v: 0 < v < math.inf)
+    n_classes = _check_integer("n_classes", n_classes)
+    records_per_unit = _check_integer("records_per_unit", records_per_unit)
+    n_tests = tests_per_record(n_estimators, max_depth)
+    search = n_tests * max_depth * (2 * _ALARMS_PER_NODE + 2)
+    cells = n_estimators + _GUIDE_QUERIES * (_check_integer("n_features", n_features) + 1) * guide
+    noise = n_classes * cells
+    relative = records_per_unit * (search + noise * noise_cells / 2**10) * _RELATIVE_ERROR
+    absolute = records_per_unit * (search + noise * noise_cells) * _ABSOLUTE_ERROR
+    # 1 + r on one side and 1 / (1 - r) on the other differ by less than r^2, covered by the 2^-30.
+    return FinitePrecision(
+        2 * relative * (1 + 2.0**-30),
+        _up(absolute * (1 + math.exp(min(epsilon, 600.0)))),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Noise of a forest and the guarantee that it was calibrated for; only public numbers.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The guarantee asked for. `delta` is 0.0 with `epsilon` infinite.
+    accounting : {"joint", "split"}
+    leaf : {"counts", "majority"}
+    n_estimators, max_depth, records_per_unit : int
+    budget_shares : tuple of (str, float)
+        Pairs (name, share) for guide, structure, leaves; they sum to 1.
+    tests_per_record : int
+        m, without the factor records_per_unit.
+    sigma_tests : float
+        Standard deviation of the noise of a test, in records.
+    slack : float
+        Delta, in records.
+    threshold : float
+        tau >= records_per_unit + slack, in records. In floating point too,
+        ``(threshold - records_per_unit) - slack >= 0``.
+    sigma_leaves : float or None
+        Standard deviation of the noise of a leaf count; None for majority leaves.
+    epsilon_leaf : float or None
+        Weight of one record in the exponential mechanism; None for counts leaves.
+    mu_guide : float
+        mu of the whole guide for one *unit*: queries with l2 sensitivity s_i per record and noise
+        sigma_i must satisfy sum (records_per_unit s_i / sigma_i)^2 <= mu_guide^2. 0.0 if no guide.
+    precision_epsilon, precision_delta : float
+        Allowance for finite precision, already subtracted (see `finite_precision`).
+    """
+
+    epsilon: float
+    delta: float
+    accounting: str
+    leaf: str
+    n_estimators: int
+    max_depth: int
+    records_per_unit: int
+    budget_shares: tuple
+    tests_per_record: int
+    sigma_tests: float
+    slack: float
+    threshold: float
+    sigma_leaves: float | None
+    epsilon_leaf: float | None
+    mu_guide: float
+    precision_epsilon: float
+    precision_delta: float
+
+    @property
+    def mu_structure(self):
+        """mu of all tests for one unit: records_per_unit sqrt(m) / sigma_tests."""
+        return _gaussian_mu_of(self.records_per_unit, self.tests_per_record, self.sigma_tests)
+
+    @property
+    def mu_leaves(self):
+        """mu of Gaussian leaf counts for one unit; 0.0 for majority leaves."""
+        if self.leaf == "majority":
+            return 0.0
+        return _gaussian_mu_of(self.records_per_unit, self.n_estimators, self.sigma_leaves)
+
+    @property
+    def rho_leaves(self):
+        """zCDP of majority leaves for one unit; 0.0 for counts leaves (see `mu_leaves`)."""
+        if self.leaf == "counts":
+            return 0.0
+        return exponential_rho(self.n_estimators, self.epsilon_leaf, self.records_per_unit)
+
+
+def _gaussian_mu_of(sensitivity, count, sigma):
+    return math.inf if sigma == 0 else sensitivity * math.sqrt(count) / sigma
+
+
+def _core_budget(epsilon, delta, precision):
+    """What remains of (epsilon, delta) for exact samplers, rounded down."""
+    core_epsilon = math.nextafter(epsilon - precision.epsilon, -math.inf)
+    rest = math.nextafter(delta - precision.delta, -math.inf)
+    return core_epsilon, rest * math.exp(-0.5 * precision.epsilon) * (1 - 16 * _ULP)
+
+
+def _split_budget(epsilon, delta, shares):
+    """(epsilon, delta) of structure and leaves; each pair sums to at most the whole, exactly."""
+    down = 1 - 4 * _ULP
+    return tuple((epsilon * share * down, delta * share * down) for share in shares[1:])
+
+
+def _best_tests(epsilon, delta, n_tests, largest, parts):
+    """Scale M of the budget and ratio slack / sigma at which the slack is smallest.
+
+    `parts` maps M to (mu, rho) and `largest` is the M that leaves nothing to the tail. All sigma
+    are proportional to 1 / M, so the slack is proportional to ratio / M.
+    """
+
+    def ratio(scale):
+        mu, rho = parts(scale)
+        rest = delta - _curve_delta(epsilon, mu, rho)
+        if rest <= 0:
+            return math.inf
+        loss = -math.log1p(-rest)
+        if _add_remove_delta(epsilon, mu, rho, loss)[1] > delta:
+            loss = brentq(
+                lambda v: _add_remove_delta(epsilon, mu, rho, v)[1] - delta, 0.0, loss, xtol=_TINY
+            )
+        return _slack_ratio(n_tests, max(loss, _TINY))
+
+    log_max = math.log(largest)
+    # The optimum is a few per cent below the largest scale; a factor of e^3 covers delta near 1.
+    found = minimize_scalar(
+        lambda s: min(ratio(math.exp(s)) / math.exp(s - log_max), 1e300),
+        bounds=(log_max - 3.0, log_max),
+        method="bounded",
+        options={"xatol": 1e-5},
+    )
+    scale = math.exp(found.x)
+    return scale, ratio(scale)
+
+
+def _joint_parts(leaf, shares):
+    """Map from the scale M to (mu, rho) of everything: M^2 is mu^2, or 2 rho with majority."""
+    if leaf == "counts":
+        return lambda scale: (scale, 0.0)
+    gaussian = math.sqrt(shares[0] + shares[1])
+    return lambda scale: (gaussian * scale, 0.5 * shares[2] * scale * scale)
+
+
+def _largest_scale(epsilon, delta, leaf):
+    if leaf == "counts":
+        return gaussian_mu(epsilon, delta)
+    return math.sqrt(2 * zcdp_rho(epsilon, delta))
+
+
+def _noise_of(leaf, mu_tests, mu_leaves, mu_guide, ratio, *, n_tests, n_estimators, unit):
+    """Noise fields of a `Calibration` from the mu of each part (majority: mu^2 / 2 = rho)."""
+    sigma = unit * math.sqrt(n_tests) / mu_tests
+    majority = leaf == "majority"
+    rho = 0.5 * mu_leaves * mu_leaves
+    return {
+        "sigma_tests": sigma,
+        "slack": sigma * ratio,
+        "sigma_leaves": None if majority else unit * math.sqrt(n_estimators) / mu_leaves,
+        "epsilon_leaf": exponential_epsilon(n_estimators, rho, unit) if majority else None,
+        "mu_guide": mu_guide,
+    }
+
+
+def _parts(epsilon, delta, leaf, accounting, shares, n_tests_of_unit):
+    """mu of tests, leaves and guide, and the ratio slack / sigma, before the last nudge."""
+    if accounting == "joint":
+        largest = _largest_scale(epsilon, delta, leaf)
+        scale, ratio = _best_tests(
+            epsilon, delta, n_tests_of_unit, largest, _joint_parts(leaf, shares)
+        )
+        guide, tests, leaves = (scale * math.sqrt(share) for share in shares)
+        return tests, leaves, guide, ratio
+    (epsilon_1, delta_1), (epsilon_2, delta_2) = _split_budget(epsilon, delta, shares)
+    largest = gaussian_mu(epsilon_1, delta_1)
+    tests, ratio = _best_tests(
+        epsilon_1, delta_1, n_tests_of_unit, largest, lambda scale: (scale, 0.0)
+    )
+    return tests, math.sqrt(2 * zcdp_rho(epsilon_2, delta_2)), 0.0, ratio
+
+
+def _default_threshold(unit, slack):
+    """unit + slack, rounded so that (threshold - unit) - slack >= 0 holds in floating point."""
+    threshold = unit + slack
+    while (threshold - unit) - slack < 0:
+        threshold = math.nextafter(threshold, math.inf)
+    return threshold
+
+
+def _check_threshold(threshold, unit, slack):
+    if threshold is None:
+        return _default_threshold(unit, slack)
+    least = _default_threshold(unit, slack)
+    threshold = _check_real("threshold", threshold, "a finite number", math.isfinite)
+    if (threshold - unit) - slack < 0:
+        raise ValueError(
+            f"threshold must be at least records_per_unit + slack = {least:.6g} for this epsilon "
+            f"and delta, got {threshold!r}; use threshold=None for the smallest one, or fewer "
+            "trees, a smaller max_depth or a larger share for the structure."
+        )
+    return threshold
+
+
+def _no_noise(fields, shares, threshold):
+    if threshold is None:
+        raise ValueError(
+            "threshold must be given with epsilon=inf: without noise nothing else decides which "
+            "nodes are split; threshold=1 splits every node that is not empty."
+        )
+    threshold = _check_real(
+        "threshold", threshold, "a finite number > 0", lambda v: 0 < v < math.inf
+    )
+    counts = fields["leaf"] == "counts"
+    return Calibration(
+        **fields,
+        delta=0.0,
+        sigma_tests=0.0,
+        slack=0.0,
+        threshold=threshold,
+        sigma_leaves=0.0 if counts else None,
+        epsilon_leaf=None if counts else math.inf,
+        mu_guide=math.inf if shares[0] > 0 else 0.0,
+        precision_epsilon=0.0,
+        precision_delta=0.0,
+    )
+
+
+def _refuse_precision(epsilon, delta, precision):
+    what, remedy = (
+        (f"epsilon={epsilon!r}", "use a larger epsilon")
+        if precision.epsilon >= 0.5 * epsilon
+        else (f"delta={delta!r}", "use a larger delta or a smaller epsilon")
+    )
+    raise ValueError(
+        f"{what} cannot carry the finite precision of the samplers (allowance: epsilon "
+        f"{precision.epsilon:.3g}, delta {precision.delta:.3g}): {remedy}, fewer trees or a "
+        "smaller max_depth; epsilon=inf switches all noise off."
+    )
+
+
+def _largest_noise(noise, unit, n_features, n_classes):
+    """Largest sigma, in grid steps, of leaf counts and of a guide's histograms.
+
+    A guide's query has an l2 sensitivity of at most sqrt(2 F C) and gets at least 1/20 of mu^2.
+    """
+    leaves = noise["sigma_leaves"] or 0.0
+    if noise["mu_guide"] == 0:
+        return leaves
+    return max(leaves, unit * math.sqrt(40.0 * n_features * n_classes) / noise["mu_guide"])
+
+
+def calibrate(
+    epsilon,
+    delta,
+    *,
+    n_estimators,
+    max_depth,
+    budget_shares,
+    n_features,
+    n_classes,
+    leaf="counts",
+    accounting="joint",
+    records_per_unit=1,
+    threshold=None,
+):
+    """Noise of a forest that is (epsilon, delta)-differentially private.
+
+    The split of delta between the Gaussian curve and the tail of the tests is chosen so that the
+    threshold is smallest.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0. Infinity means no noise; `threshold` must then be given and `delta` is ignored.
+    delta : float
+        0 < delta < 1.
+    n_estimators, max_depth : int
+        Trees and levels of the forest.
+    budget_shares : dict
+        Shares "guide" (optional), "structure" and "leaves", non-negative, sum 1. With
+        accounting="joint" they are shares of mu^2 of the whole forest (with majority leaves of
+        rho = mu^2 / 2); with "split" shares of epsilon and of delta, and no guide is allowed.
+    n_features, n_classes : int
+        Public sizes of the domain, for the finite-precision allowance. Regression counts as two
+        classes.
+    leaf : {"counts", "majority"}, default="counts"
+        Gaussian counts or exponential mechanism in the leaves.
+    accounting : {"joint", "split"}, default="joint"
+        One account for everything, or basic composition of the structure with leaves that are
+        calibrated by zCDP.
+    records_per_unit : int, default=1
+        Records that one unit can hold.
+    threshold : float or None, default=None
+        Threshold of the tests; the smallest one, records_per_unit + slack, if None.
+
+    Returns
+    -------
+    Calibration
+        :func:`recomputed_delta` of it never exceeds `delta`.
+
+    Raises
+    ------
+    ValueError
+        For a parameter out of its range, a threshold that is too small, or an (epsilon, delta)
+        that cannot carry the finite precision of the samplers.
+
+    Examples
+    --------
+    >>> shares = {"structure": 0.75, "leaves": 0.25}
+    >>> noise = calibrate(1.0, 1e-6, n_estimators=30, max_depth=100, budget_shares=shares,
+    ...                   n_features=14, n_classes=2)
+    >>> noise.tests_per_record, recomputed_delta(noise) <= 1e-6
+    (210, True)
+    """
+    epsilon = _check_epsilon(epsilon)
+    unit = _check_integer("records_per_unit", records_per_unit)
+    n_tests = tests_per_record(n_estimators, max_depth)
+    sizes = {
+        "n_features": _check_integer("n_features", n_features),
+        "n_classes": _check_integer("n_classes", n_classes),
+    }
+    _check_choice("leaf", leaf, ("counts", "majority"))
+    _check_choice("accounting", accounting, ("joint", "split"))
+    shares = _check_shares(budget_shares, accounting)
+    fields = {
+        "epsilon": epsilon,
+        "accounting": accounting,
+        "leaf": leaf,
+        "n_estimators": operator.index(n_estimators),
+        "max_depth": operator.index(max_depth),
+        "records_per_unit": unit,
+        "budget_shares": tuple(zip(_SHARES, shares, strict=True)),
+        "tests_per_record": n_tests,
+    }
+    if epsilon == math.inf:
+        return _no_noise(fields, shares, threshold)
+    fields["delta"] = _check_delta(delta)
+    return _with_noise(fields, shares, sizes, threshold)
+
+
+def _with_noise(fields, shares, sizes, threshold, noise_cells=_NOISE_CELLS):
+    """`calibrate` for finite epsilon; repeated if the noise outgrows its precision allowance."""
+    epsilon, delta, unit = fields["epsilon"], fields["delta"], fields["records_per_unit"]
+    trees, n_tests, leaf = fields["n_estimators"], fields["tests_per_record"], fields["leaf"]
+    precision = finite_precision(
+        epsilon,
+        n_estimators=trees,
+        max_depth=fields["max_depth"],
+        records_per_unit=unit,
+        guide=shares[0] > 0,
+        noise_cells=noise_cells,
+        **sizes,
+    )
+    if precision.epsilon >= 0.5 * epsilon or precision.delta >= 0.5 * delta:
+        _refuse_precision(epsilon, delta, precision)
+    core = _core_budget(epsilon, delta, precision)
+    tests, leaves, guide, ratio = _parts(*core, leaf, fields["accounting"], shares, unit * n_tests)
+
+    def candidate(shrink):
+        noise = _noise_of(
+            leaf, tests * shrink, leaves * shrink, guide * shrink, ratio / shrink,
+            n_tests=n_tests, n_estimators=trees, unit=unit,
+        )
+        return Calibration(
+            **fields,
+            **noise,
+            threshold=_default_threshold(unit, noise["slack"]),
+            precision_epsilon=precision.epsilon,
+            precision_delta=precision.delta,
+        )
+
+    shrink = _nudge(1.0, -1, lambda value: recomputed_delta(candidate(value)) <= delta)
+    found = candidate(shrink)
+    needed = 16 * _largest_noise(vars(found), unit, **sizes)
+    if needed > noise_cells:
+        return _with_noise(
+            fields, shares, sizes, threshold, 2 ** math.ceil(math.log2(2 * needed))
+        )
+    given = _check_threshold(threshold, unit, found.slack)
+    return Calibration(**{**vars(found), "threshold": given})
+
+
+def recomputed_delta(calibration):
+    """Delta at `calibration.epsilon`, computed anew from the noise that was calibrated.
+
+    With accounting="joint" :func:`forest_delta` of everything together; with "split" the sum of
+    :func:`forest_delta` of the structure and :func:`zcdp_delta` of the leaves at their shares of
+    epsilon. The finite-precision allowance is included.
+
+    Parameters
+    ----------
+    calibration : Calibration
+
+    Returns
+    -------
+    float
+        Upper bound of the exact delta; 0.0 for epsilon infinite.
+
+    Raises
+    ------
+    ValueError
+        If the threshold is below records_per_unit + slack: no bound holds then.
+    """
+    c = calibration
+    if c.epsilon == math.inf:
+        return 0.0
+    if not (c.threshold - c.records_per_unit) - c.slack >= 0:
+        raise ValueError("threshold is below records_per_unit + slack: empty nodes could pass.")
+    precision = FinitePrecision(c.precision_epsilon, c.precision_delta)
+    epsilon, _ = _core_budget(c.epsilon, c.delta, precision)
+    if not epsilon > 0:
+        return 1.0
+    recompute = _recomputed_joint if c.accounting == "joint" else _recomputed_split
+    core = recompute(c, epsilon)
+    return _up(core * math.exp(0.5 * precision.epsilon) + precision.delta)
+
+
+def _recomputed_joint(c, epsilon):
+    mu = math.hypot(c.mu_structure, c.mu_leaves, c.mu_guide)
+    n_tests = c.records_per_unit * c.tests_per_record
+    return forest_delta(
+        epsilon, mu=mu, rho=c.rho_leaves, n_tests=n_tests, sigma=c.sigma_tests, slack=c.slack
+    )
+
+
+def _recomputed_split(c, epsilon):
+    shares = tuple(share for _, share in c.budget_shares)
+    (epsilon_1, _), (epsilon_2, _) = _split_budget(epsilon, c.delta, shares)
+    if c.mu_guide > 0:
+        return 1.0
+    structure = forest_delta(
+        epsilon_1,
+        mu=c.mu_structure,
+        n_tests=c.records_per_unit * c.tests_per_record,
+        sigma=c.sigma_tests,
+        slack=c.slack,
+    )
+    rho = 0.5 * c.mu_leaves**2 + c.rho_leaves
+    return _up(structure + zcdp_delta(epsilon_2, rho * (1 + 8 * _ULP)))

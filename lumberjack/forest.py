@@ -1,0 +1,576 @@
+"""The estimators: check, calibrate, grow, add noise, hold the result."""
+
+import threading
+import warnings
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lumberjack import _forest, _predict, _tree, accounting, noise, privacy
+from lumberjack.domain import Domain, PrivacyLeakWarning
+
+DEFAULT_SHARES = {"structure": 0.75, "leaves": 0.25}
+
+# The samplers' error analysis (accounting.finite_precision) is for trees up to this deep.
+MAX_DEPTH = 1023
+
+# Records are numbered by 32 bits in the kernels.
+MAX_RECORDS = 2**31 - 1
+
+# Below this many rows a thread, starting threads costs more than it gains.
+ROWS_PER_THREAD = 2048
+
+
+class Tree(NamedTuple):
+    """The arrays of one released tree, one entry a node, nodes in depth-first order.
+
+    Attributes
+    ----------
+    children_left, children_right : int32 arrays
+        Index of the children, -1 in a leaf.
+    feature : int32 array
+        Feature that is split, -1 in a leaf.
+    threshold : float32 array
+        A numeric value ``x <= threshold`` goes left; for a categorical split the code of the
+        category that goes left (its position in ``domain_.categories``); 0 in a leaf.
+    is_categorical, missing_go_to_left : bool arrays
+    leaf : int32 array
+        Row of `votes` that belongs to the node, -1 in a split node.
+    votes : float64 array of shape (n_leaves, n_classes)
+        What each leaf adds to the classes when it votes.
+    """
+
+    children_left: np.ndarray
+    children_right: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+    is_categorical: np.ndarray
+    missing_go_to_left: np.ndarray
+    leaf: np.ndarray
+    votes: np.ndarray
+
+
+class LumberjackClassifier(ClassifierMixin, BaseEstimator):
+    """A differentially private random forest for classification.
+
+    Grows random trees and prunes them by a private heavy-hitter search, so that only well-filled
+    nodes are split; each leaf then releases noisy class counts or a noisy majority. What the
+    fitted estimator holds is (epsilon, delta)-differentially private under adding or removing one
+    unit, given that bounds, categories and classes were declared without looking at the data.
+
+    Parameters
+    ----------
+    n_estimators : int, default=30
+        Number of trees.
+    epsilon : float, default=1.0
+        Privacy parameter. Infinity means no noise and no privacy.
+    delta : float, default=1e-6
+        Privacy parameter, well below one over the number of records.
+    max_depth : int, default=127
+        Number of levels of nodes that may be split. The privacy cost grows with
+        ``1 + floor(log2(max_depth))`` only, so that values of the form 2^j - 1 waste nothing.
+    splitter : {"random"}, default="random"
+        How splits are drawn: features equally likely, thresholds uniform.
+    leaf : {"counts", "majority"}, default="counts"
+        What leaves release: noisy class counts, or one class by the exponential mechanism.
+    accounting : {"joint", "split"}, default="joint"
+        One budget shared by structure and leaves, or basic composition of the two.
+    budget_shares : dict, default=None
+        Shares of "structure" and "leaves", summing to 1; 0.75 and 0.25 by default.
+    threshold : float, default=None
+        Records that a node needs to be split, tau. By default the least that privacy allows. With
+        an infinite epsilon it must be given.
+    records_per_unit : int, default=1
+        Up to how many records belong to one protected unit, such as a person.
+    bounds : pair, pair of arrays, dict or "infer", default=None
+        Public bounds of the numeric columns.
+    categories : dict or "infer", default=None
+        Public categories of the categorical columns. A pandas categorical column declares its own.
+    classes : array-like or "infer", default=None
+        Public class labels.
+    n_jobs : int, default=None
+        Threads, as in scikit-learn; the result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        None draws all noise from the operating system. Anything else makes the fit reproducible
+        and voids the guarantee against anyone who knows it.
+    verbose : int, default=0
+        Print what is public: the calibration and the size of the released forest.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    domain_ : Domain
+        The declared (or inferred) domain.
+    privacy_ : privacy.PrivacyReport
+        The guarantee; ``print(model.privacy_)`` reads well.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only when the columns have names.
+    nodes_ : structured array
+        Nodes of all trees: feature, threshold, right, flags. See `trees_` for the plain arrays.
+    tree_offsets_, leaf_offsets_ : int64 arrays of shape (n_estimators + 1,)
+        Where the nodes and the leaves of each tree start.
+    leaf_counts_ : int64 array of shape (n_leaves, n_classes)
+        Noisy class counts (``leaf="counts"``).
+    leaf_votes_ : float64 array of shape (n_leaves, n_classes)
+        What each leaf adds to the classes.
+    class_prior_ : float64 array of shape (n_classes,)
+        Answer where no leaf has a vote.
+
+    Examples
+    --------
+    >>> from lumberjack import LumberjackClassifier
+    >>> from lumberjack.datasets import make_moons_and_blob
+    >>> X, y, bounds = make_moons_and_blob()
+    >>> model = LumberjackClassifier(
+    ...     epsilon=2, delta=1e-6, bounds=bounds, classes=["red", "blue", "green"]
+    ... ).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    >>> print(model.privacy_)
+    (2, 1e-06)-differential privacy, add or remove one unit
+    ...
+    """
+
+    def __init__(
+        self,
+        n_estimators=30,
+        *,
+        epsilon=1.0,
+        delta=1e-6,
+        max_depth=127,
+        splitter="random",
+        leaf="counts",
+        accounting="joint",
+        budget_shares=None,
+        threshold=None,
+        records_per_unit=1,
+        bounds=None,
+        categories=None,
+        classes=None,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_estimators = n_estimators
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_depth = max_depth
+        self.splitter = splitter
+        self.leaf = leaf
+        self.accounting = accounting
+        self.budget_shares = budget_shares
+        self.threshold = threshold
+        self.records_per_unit = records_per_unit
+        self.bounds = bounds
+        self.categories = categories
+        self.classes = classes
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def fit(self, X, y):
+        """Grow a private forest.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            A parameter or a declaration is wrong or missing, or the table is: infinite values,
+            undeclared labels, no rows. These messages name parameters and columns, never a value;
+            they go to whoever holds the data and lie outside the guarantee.
+        """
+        self._check_parameters()
+        domain = Domain.declare(
+            X, y, bounds=self.bounds, categories=self.categories, classes=self.classes
+        )
+        encoded = domain.encode(X, caller=type(self).__name__)
+        codes = domain.encode_classes(y)
+        if encoded.shape[1] > MAX_RECORDS:
+            raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
+        calibration = self._calibrate(domain)
+        split_seed, bits = noise.derive_keys(self.random_state)
+        report = privacy.make_report(calibration, domain.inferred, bits)
+        if bits.seeded:
+            warnings.warn(
+                "random_state is given: the noise can be recomputed by anyone who knows it, so "
+                "this model must not be published; use random_state=None for a release",
+                PrivacyLeakWarning,
+                stacklevel=2,
+            )
+        if self.verbose:
+            print(report)
+        # Between here and the noise everything is private. Attributes are set only at the end, so
+        # that a fit that fails or is interrupted leaves nothing half done.
+        nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = self._grow(
+            encoded, codes, domain, calibration, split_seed, bits
+        )
+        released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits)
+        validate_data(self, X, y, skip_check_array=True)
+        self.domain_ = domain
+        self.classes_ = domain.classes
+        self.privacy_ = report
+        self.nodes_ = nodes
+        self.tree_offsets_ = tree_offsets
+        self.leaf_offsets_ = leaf_offsets
+        self.leaf_votes_ = votes
+        self.class_prior_ = prior
+        if self.leaf == "counts":
+            self.leaf_counts_ = released
+        elif hasattr(self, "leaf_counts_"):
+            del self.leaf_counts_
+        if self.verbose:
+            print(f"released {self.n_estimators} trees with {len(votes)} leaves")
+        return self
+
+    def _check_parameters(self):
+        check_integer("n_estimators", self.n_estimators, 1)
+        check_integer("max_depth", self.max_depth, 1, MAX_DEPTH)
+        check_integer("records_per_unit", self.records_per_unit, 1)
+        check_choice("splitter", self.splitter, ("random",))
+        check_choice("leaf", self.leaf, ("counts", "majority"))
+        check_choice("accounting", self.accounting, ("joint", "split"))
+        check_real("epsilon", self.epsilon)
+        check_real("delta", self.delta)
+        if self.threshold is not None:
+            check_real("threshold", self.threshold)
+
+    def _calibrate(self, domain):
+        return accounting.calibrate(
+            self.epsilon,
+            self.delta,
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            leaf=self.leaf,
+            accounting=self.accounting,
+            budget_shares=DEFAULT_SHARES if self.budget_shares is None else self.budget_shares,
+            records_per_unit=self.records_per_unit,
+            threshold=self.threshold,
+            n_features=len(domain.feature_names),
+            n_classes=len(domain.classes),
+        )
+
+    def _grow(self, encoded, codes, domain, calibration, split_seed, bits):
+        """Grow the forest; the leaf counts that come back are exact and private."""
+        thresholds, probabilities = noise.test_table(
+            calibration.sigma_tests,
+            calibration.threshold,
+            calibration.slack,
+            calibration.records_per_unit,
+            encoded.shape[1],
+        )
+        plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
+        stop = np.zeros(1, dtype=np.int32)
+        return run_interruptibly(
+            lambda: _forest.grow_forest(
+                encoded,
+                codes,
+                len(domain.classes),
+                plan,
+                self.max_depth,
+                thresholds,
+                probabilities,
+                split_seed,
+                self.n_estimators,
+                bits,
+                n_threads=min(effective_n_jobs(self.n_jobs), self.n_estimators),
+                stop=stop,
+            ),
+            stop,
+        )
+
+    def predict_proba(self, X):
+        """Class probabilities: the mean of the leaves' votes.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            Values outside the bounds, unknown categories and missing values are routed, never an
+            error.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
+        """
+        rows = self._encode_rows(X)
+        n_threads = self._prediction_threads(len(rows))
+        votes = run_threads(
+            lambda: _predict.sum_votes(
+                rows,
+                self.nodes_,
+                self.tree_offsets_,
+                self.leaf_offsets_,
+                self.leaf_votes_,
+                n_threads,
+            ),
+            n_threads,
+        )
+        total = votes.sum(axis=1, keepdims=True)
+        silent = total[:, 0] == 0
+        votes[silent] = self.class_prior_
+        total[silent] = 1
+        return votes / total
+
+    def predict(self, X):
+        """The most probable class.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
+
+    def apply(self, X):
+        """Index of the leaf that each row falls into, in each tree.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        int32 ndarray of shape (n_samples, n_estimators)
+            Node indices as in `trees_`.
+        """
+        rows = self._encode_rows(X)
+        n_threads = self._prediction_threads(len(rows))
+        return run_threads(
+            lambda: _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads), n_threads
+        )
+
+    def decision_path(self, X):
+        """The nodes that each row passes.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        indicator : CSR matrix of shape (n_samples, n_nodes)
+            One where a row passes a node, the trees side by side.
+        n_nodes_ptr : ndarray of shape (n_estimators + 1,)
+            ``indicator[:, n_nodes_ptr[t]:n_nodes_ptr[t + 1]]`` is tree t.
+        """
+        leaves = self.apply(X)
+        indicators = [
+            sparse.csr_array(path_matrix(tree))[leaves[:, t]] for t, tree in enumerate(self.trees_)
+        ]
+        return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
+
+    @property
+    def trees_(self):
+        """The released trees, a list of `Tree`."""
+        check_is_fitted(self)
+        return [
+            read_tree(
+                self.nodes_[self.tree_offsets_[t] : self.tree_offsets_[t + 1]],
+                self.leaf_votes_[self.leaf_offsets_[t] : self.leaf_offsets_[t + 1]],
+            )
+            for t in range(len(self.tree_offsets_) - 1)
+        ]
+
+    def _encode_rows(self, X):
+        check_is_fitted(self)
+        return self.domain_.encode(X, layout="rows", caller=type(self).__name__)
+
+    def _prediction_threads(self, n_rows):
+        return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
+
+
+# Leaves ---------------------------------------------------------------------------------------
+
+
+def release_leaves(leaf_counts, leaf_paths, calibration, bits):
+    """Make the private leaf counts public: noise, votes and the class prior.
+
+    Every cell of every leaf gets noise, empty ones too.
+
+    Parameters
+    ----------
+    leaf_counts : int64 array of shape (n_leaves, n_classes)
+    leaf_paths : uint64 array of shape (n_leaves,)
+    calibration : accounting.Calibration
+    bits : noise.SystemBits or noise.SeededBits
+
+    Returns
+    -------
+    released : int64 array
+        Noisy counts (n_leaves, n_classes), or the chosen classes (n_leaves,).
+    votes : float64 array of shape (n_leaves, n_classes)
+    prior : float64 array of shape (n_classes,)
+    """
+    n_classes = leaf_counts.shape[1]
+    if calibration.leaf == "majority":
+        words = bits.draw("leaf classes", leaf_paths, 1)[:, 0]
+        released = noise.exponential_choice(leaf_counts, calibration.epsilon_leaf, words)
+        return released, np.eye(n_classes)[released], np.full(n_classes, 1 / n_classes)
+    words = bits.draw("leaf counts", leaf_paths, n_classes)
+    released = leaf_counts + noise.rounded_gaussian(words, calibration.sigma_leaves)
+    return released, *vote(released, calibration.sigma_leaves)
+
+
+def vote(noisy_counts, sigma):
+    """Votes of leaves and the class prior from noisy counts; post-processing.
+
+    A leaf votes for its clipped, normalised counts with weight n/(n + sigma), n its clipped
+    total: a leaf that is mostly noise speaks softly.
+
+    Parameters
+    ----------
+    noisy_counts : int64 array of shape (n_leaves, n_classes)
+    sigma : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    votes : float64 array of shape (n_leaves, n_classes)
+    prior : float64 array of shape (n_classes,)
+
+    Examples
+    --------
+    >>> votes, prior = vote(np.array([[60, 20], [-5, 20]]), 20.0)
+    >>> votes
+    array([[0.6, 0.2],
+           [0. , 0.5]])
+    >>> prior
+    array([0.6, 0.4])
+    """
+    clipped = np.maximum(noisy_counts, 0).astype(np.float64)
+    totals = clipped.sum(axis=1, keepdims=True)
+    votes = np.divide(clipped, totals + sigma, out=np.zeros_like(clipped), where=totals > 0)
+    by_class = clipped.sum(axis=0)
+    if by_class.sum() > 0:
+        return votes, by_class / by_class.sum()
+    return votes, np.full(len(by_class), 1 / len(by_class))
+
+
+# Reading trees ----------------------------------------------------------------------------------
+
+
+def read_tree(nodes, votes):
+    """The plain arrays of one tree from its packed nodes."""
+    is_leaf = nodes["feature"] < 0
+    positions = np.arange(len(nodes), dtype=np.int32)
+    return Tree(
+        children_left=np.where(is_leaf, -1, positions + 1).astype(np.int32),
+        children_right=np.where(is_leaf, -1, nodes["right"]).astype(np.int32),
+        feature=nodes["feature"].copy(),
+        threshold=nodes["threshold"].copy(),
+        is_categorical=(nodes["flags"] & _tree.CATEGORICAL_FLAG) != 0,
+        missing_go_to_left=(nodes["flags"] & _tree.MISSING_LEFT_FLAG) != 0,
+        leaf=np.where(is_leaf, nodes["right"], -1).astype(np.int32),
+        votes=votes,
+    )
+
+
+def path_matrix(tree):
+    """Sparse matrix whose row i marks node i and its ancestors."""
+    n_nodes = len(tree.feature)
+    parents = np.full(n_nodes, -1)
+    for children in (tree.children_left, tree.children_right):
+        split = np.flatnonzero(children >= 0)
+        parents[children[split]] = split
+    rows, columns, current = [], [], np.arange(n_nodes)
+    nodes = np.arange(n_nodes)
+    while len(nodes):
+        rows.append(nodes)
+        columns.append(current)
+        current = parents[current]
+        nodes, current = nodes[current >= 0], current[current >= 0]
+    rows, columns = np.concatenate(rows), np.concatenate(columns)
+    ones = np.ones(len(rows), dtype=np.int64)
+    return sparse.csr_array((ones, (rows, columns)), shape=(n_nodes, n_nodes))
+
+
+# Threads ----------------------------------------------------------------------------------------
+
+
+def run_interruptibly(function, stop):
+    """Run a kernel in a thread of its own; Ctrl-C sets `stop` and is raised when it gave up.
+
+    The OpenMP pool then belongs to that thread and ends with it, so that a process forked later
+    from this one can use OpenMP, too.
+    """
+    result, error = [], []
+    finished = threading.Event()  # Thread.join, once interrupted, does not wait again
+
+    def work():
+        try:
+            result.append(function())
+        except BaseException as raised:
+            error.append(raised)
+        finally:
+            finished.set()
+
+    thread = threading.Thread(target=work, name="lumberjack")
+    thread.start()
+    try:
+        finished.wait()
+    except KeyboardInterrupt:
+        stop[0] = 1
+        finished.wait()
+        raise
+    finally:
+        thread.join()
+    if error:
+        raise error[0]
+    return result[0]
+
+
+def run_threads(function, n_threads):
+    """Run a kernel that uses `n_threads` threads; see `run_interruptibly` for the reason."""
+    if n_threads == 1:
+        return function()
+    return run_interruptibly(function, np.zeros(1, dtype=np.int32))
+
+
+# Parameters ---------------------------------------------------------------------------------------
+
+
+def check_integer(name, value, low, high=None):
+    """Raise unless `value` is an integer in the range; a bool is not one."""
+    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer {limits}, got {type(value).__name__}")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name} must be {limits}, got {value}")
+
+
+def check_real(name, value):
+    """Raise unless `value` is a number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+
+
+def check_choice(name, value, choices):
+    """Raise unless `value` is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        allowed = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
