@@ -136,7 +136,8 @@ _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 _RELATIVE_ERROR = 2.0**-40
 _ABSOLUTE_ERROR = 2.0**-64
 _ALARMS_PER_NODE = 32
-_NOISE_CELLS = 2**16
+_NOISE_CELLS = 2**11
+_GUIDE_CELLS = 2**13
 _GUIDE_QUERIES = 8
 
 _SHARES = ("guide", "structure", "leaves")
@@ -757,9 +758,10 @@ def finite_precision(
     - Noise: `n_classes` cells in a leaf of each tree, and for a guide up to 8 queries of
       (n_features + 1) n_classes cells, again times g.
 
-    A draw of the search (one comparison of 64 bits) is off by a relative error of 2^-40 and an
-    absolute one of 2^-64. Rounded Gaussian noise has many outcomes, and 2^-64 is the error of each
-    boundary between two of them: with sigma <= 2^12 grid steps at most 12 sigma + 8 < 2^16 =
+    A draw of the search is off by a relative error of 2^-40. A plain test, one comparison of 64
+    bits, adds an absolute error of 2^-64; there are at most m. (The draws of alarms resolve small
+    probabilities to 2^-76 of themselves and add none.) Rounded Gaussian noise has many outcomes,
+    and 2^-64 is the error of each boundary between two of them: at most 12 sigma + 8 <
     `noise_cells` outcomes have a probability too small (< 2^-23) for 2^-64 to count as a relative
     error. An error of x ulp in the argument of the normal distribution moves a cell's probability
     by a relative x sigma ulp: noise_cells / 2^10 times 2^-40 for sigma = noise_cells / 16.
@@ -775,7 +777,7 @@ def finite_precision(
         Records of one unit.
     guide : bool, default=True
         Whether a guide is sampled.
-    noise_cells : int, default=65536
+    noise_cells : int, default=2048
         At least 16 times the largest sigma, in grid steps, of rounded Gaussian noise.
 
     Returns
@@ -792,7 +794,7 @@ def finite_precision(
     cells = n_estimators + _GUIDE_QUERIES * (_check_integer("n_features", n_features) + 1) * guide
     noise = n_classes * cells
     relative = records_per_unit * (search + noise * noise_cells / 2**10) * _RELATIVE_ERROR
-    absolute = records_per_unit * (search + noise * noise_cells) * _ABSOLUTE_ERROR
+    absolute = records_per_unit * (n_tests + noise * noise_cells) * _ABSOLUTE_ERROR
     # 1 + r on one side and 1 / (1 - r) on the other differ by less than r^2, covered by the 2^-30.
     return FinitePrecision(
         2 * relative * (1 + 2.0**-30),
@@ -1127,8 +1129,10 @@ def calibrate(
     return _with_noise(fields, shares, sizes, threshold)
 
 
-def _with_noise(fields, shares, sizes, threshold, noise_cells=_NOISE_CELLS):
+def _with_noise(fields, shares, sizes, threshold, noise_cells=None):
     """`calibrate` for finite epsilon; repeated if the noise outgrows its precision allowance."""
+    if noise_cells is None:
+        noise_cells = _GUIDE_CELLS if shares[0] > 0 else _NOISE_CELLS
     epsilon, delta, unit = fields["epsilon"], fields["delta"], fields["records_per_unit"]
     trees, n_tests, leaf = fields["n_estimators"], fields["tests_per_record"], fields["leaf"]
     precision = finite_precision(

@@ -9,7 +9,6 @@ import re
 import resource
 import select
 import signal
-import sys
 import threading
 import time
 import warnings
@@ -888,9 +887,6 @@ def test_ctrl_c_stops_the_fit(n_jobs):
     assert on_array().fit(small, y_small).predict(small).shape == y_small.shape
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 13), reason="Thread.join, once interrupted, does not wait again"
-)
 def test_ctrl_c_waits_for_the_kernel(monkeypatch):
     ended = threading.Event()
 
