@@ -45,7 +45,7 @@ from lumberjack.domain import Domain
 
 CONFIDENCE = 0.999
 RUNS = 100_000
-SHORT_RUNS = 4_000
+SHORT_RUNS = 6_000
 CHUNK = 5_000
 
 WITHOUT, WITH = 0, 1  # the two tables: without the unit and with it
@@ -103,8 +103,9 @@ ONE_LEAF = 1e4  # a threshold that no table here comes near
 
 
 def parameters(n_estimators, max_depth=1, epsilon=1.0, delta=0.05, **others):
-    """Parameters of a small forest."""
+    """Parameters of a small forest without a guide."""
     return {
+        "splitter": "random",
         "n_estimators": n_estimators,
         "max_depth": max_depth,
         "epsilon": epsilon,
@@ -354,6 +355,7 @@ def grow_everything(case, tables, seed):
     """The trees with every node that holds a record, from the library without noise."""
     estimator = LumberjackClassifier(
         case.parameters["n_estimators"],
+        splitter="random",
         epsilon=math.inf,
         threshold=1,
         max_depth=case.parameters["max_depth"],

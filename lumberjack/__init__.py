@@ -2,8 +2,17 @@
 
 from lumberjack.domain import Domain, PrivacyLeakWarning
 from lumberjack.forest import LumberjackClassifier
+from lumberjack.ledger import PrivacyBudgetError, PrivacyLedger, make_private_scorer
 from lumberjack.privacy import PrivacyReport
 
 __version__ = "0.1.0"
 
-__all__ = ["Domain", "LumberjackClassifier", "PrivacyLeakWarning", "PrivacyReport"]
+__all__ = [
+    "Domain",
+    "LumberjackClassifier",
+    "PrivacyBudgetError",
+    "PrivacyLeakWarning",
+    "PrivacyLedger",
+    "PrivacyReport",
+    "make_private_scorer",
+]

@@ -92,6 +92,44 @@ standard normal distribution function and density.
 #       <= e^(eps + 2 s) Q'(S) + e^s delta + (1 + e^(eps + 2 s)) t.
 # So 2 s is subtracted from epsilon, and delta is reduced by (1 + e^eps) t and a factor e^-s. Both
 # tables are sampled inexactly: that is the factor 2 of s.
+#
+# Note 6: several fits (account_limits, accounts_delta)
+# -----------------------------------------------------
+# An analyst chooses fits one after another, each with its parameters, from the results of all
+# earlier ones. Limits are fixed before the first fit: M = mu^2 and L of note 2, rho, and the 2 s
+# and t of note 5. A fit takes what its calibration spends from every account before it reads a
+# record and is refused if one would be overdrawn. So on *every* path, not only on average,
+#   sum of mu_i^2 <= M, sum of L_i <= L, sum of rho_i <= rho, sum of s_i <= s, sum of t_i <= t.
+# Whether a fit is refused is a function of earlier results: it tells nothing new.
+# Let P, Q and P0 be as in note 2, for the whole interaction.
+#   The pair (P0, Q), in both orders, is an adaptive composition of Gaussian mechanisms whose mu_i
+#   are themselves chosen adaptively, under the constraint that the sum of mu_i^2 never exceeds M:
+#   it is sqrt(M)-GDP (a filter: Smith and Thakurta 2022, "Fully adaptive composition for Gaussian
+#   differential privacy"; the log-likelihood ratio is that of a Brownian motion, stopped before
+#   time M, and stopping is post-processing). With exponential mechanisms, it is zCDP with
+#   M/2 + rho (Feldman and Zrnic 2021, "Individual privacy accounting via a Renyi filter", for each
+#   order; Whitehouse, Ramdas, Rogers and Wu 2023, "Fully adaptive composition in differential
+#   privacy").
+#   Add. From a state with l left of L, no lone test passes with probability at least e^-l: by
+#   backward induction over the tests, as each fails with probability at least e^-l_j and the l_j
+#   of a path sum to at most l. Hence P(S) <= P0(S) + 1 - e^-L.
+#   Remove. On a transcript that P0 can give, P(x) >= P0(x) times the product over its lone tests
+#   of e^-l_j, so P(x) >= e^-L P0(x).
+# Both directions of note 2 follow with the limits in place of what one forest spends, and note 5
+# in the form K' f <= e^s_i K f + t_i for every step and every f in [0, 1], again by backward
+# induction: P'(S) <= e^s (P(S) + t) and Q(S) <= e^s (Q'(S) + t), so that
+#   P'(S) <= e^(eps + 2 s) Q'(S) + e^s delta + (e^s + e^(eps + 2 s)) t.
+# What would not do: adding up the mu_i^2 and the L_i and letting a fit through as long as
+# delta(sum of mu_i^2, sum of L_i) <= delta. The set of pairs that this allows is not one box. The
+# analyst can spend on the Gaussian side first and, depending on the loss seen so far, turn the
+# rest into lone tests (which add failure probability whatever the loss) or into more Gaussian
+# noise (which pays where the loss is already near eps): it has the larger of two values in each
+# case, an expectation of a maximum where delta() knows only a maximum of expectations. A dynamic
+# program over such analysts reaches 1.97 times delta. With fixed limits there is nothing to turn
+# into anything else: what is left of one account is worthless to the others.
+# Assumes, beside the assumptions of all notes: every query on the records is charged; a record's
+# part in a query (the fold it falls in, say) depends on that record and on fresh or public
+# randomness, not on the other records.
 
 import math
 import numbers
@@ -106,6 +144,10 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
 __all__ = [
     "Calibration",
     "FinitePrecision",
+    "Spending",
+    "account_delta",
+    "account_limits",
+    "accounts_delta",
     "calibrate",
     "exponential_epsilon",
     "exponential_rho",
@@ -114,8 +156,10 @@ __all__ = [
     "forest_delta",
     "gaussian_delta",
     "gaussian_mu",
+    "needed_precision",
     "recomputed_delta",
     "slack_for_tail",
+    "spending",
     "tail_delta",
     "tests_per_record",
     "zcdp_delta",
@@ -141,6 +185,10 @@ _GUIDE_CELLS = 2**13
 _GUIDE_QUERIES = 8
 
 _SHARES = ("guide", "structure", "leaves")
+
+# What a ledger sets aside for finite precision: of min(epsilon, 1) and of delta.
+_LEDGER_PRECISION_EPSILON = 1 / 400
+_LEDGER_PRECISION_DELTA = 1 / 100
 
 
 # ---------------------------------------------------------------------------------------------
@@ -627,6 +675,44 @@ def _add_remove_delta(epsilon, mu, rho, loss):
     return add, remove
 
 
+def account_delta(epsilon, *, mu=0.0, rho=0.0, loss=0.0):
+    r"""Delta at epsilon of accounts that are spent to the last, in both directions.
+
+    .. math:: \delta = \max\left( \delta_G(\epsilon; \mu) + 1 - e^{-L},\;
+              \delta_G(\epsilon - L; \mu) \right)
+
+    Parameters
+    ----------
+    epsilon : float
+        Any real number.
+    mu : float, default=0.0
+        Root of the sum of mu^2 over all Gaussian mechanisms, tests included.
+    rho : float, default=0.0
+        zCDP of exponential mechanisms. If > 0, delta_G(.; mu) is replaced by the zCDP delta of
+        mu^2/2 + rho.
+    loss : float, default=0.0
+        L, the sum of -n ln Phi(slack / sigma) over all forests, n the tests of a unit.
+
+    Returns
+    -------
+    float
+        Upper bound of the expression, at most 1. Sound for accounts whose limits were fixed
+        beforehand (note 6 at the head of the module), not for sums that are added up later.
+
+    Examples
+    --------
+    >>> round(account_delta(1.0, mu=1.0, loss=0.01), 6)
+    0.136887
+    """
+    epsilon = _check_real("epsilon", epsilon, "a number", lambda v: True)
+    mu = _check_real("mu", mu, "a number >= 0", lambda v: v >= 0)
+    rho = _check_real("rho", rho, "a number >= 0", lambda v: v >= 0)
+    loss = _check_real("loss", loss, "a number >= 0", lambda v: v >= 0)
+    if epsilon == math.inf:
+        return 0.0 if loss < math.inf else 1.0
+    return max(_add_remove_delta(epsilon, mu, rho, loss))
+
+
 def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
     r"""Delta of a whole forest at epsilon, sound under adaptive choice of the tests.
 
@@ -667,7 +753,7 @@ def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
     if n_tests and sigma == 0:
         return 1.0
     loss = _log_fail_loss(n_tests, slack / sigma) if n_tests else 0.0
-    return max(_add_remove_delta(epsilon, mu, rho, loss))
+    return account_delta(epsilon, mu=mu, rho=rho, loss=loss)
 
 
 def fixed_j_delta(epsilon, *, n_tests, sigma, slack):
@@ -1230,3 +1316,184 @@ def _recomputed_split(c, epsilon):
     )
     rho = 0.5 * c.mu_leaves**2 + c.rho_leaves
     return _up(structure + zcdp_delta(epsilon_2, rho * (1 + 8 * _ULP)))
+
+
+def needed_precision(calibration, *, n_features=1, n_classes=1):
+    """Least allowance for finite precision that the noise of a calibration needs.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        With a finite epsilon.
+    n_features, n_classes : int, default=1
+        Public sizes of the domain. At their defaults a lower bound for every domain.
+
+    Returns
+    -------
+    FinitePrecision
+        What `calibrate` subtracts is never less.
+    """
+    c = calibration
+    largest = _largest_noise(vars(c), c.records_per_unit, n_features, n_classes)
+    return finite_precision(
+        c.epsilon,
+        n_estimators=c.n_estimators,
+        max_depth=c.max_depth,
+        n_features=n_features,
+        n_classes=n_classes,
+        records_per_unit=c.records_per_unit,
+        guide=c.mu_guide > 0,
+        noise_cells=max(1.0, 16 * largest),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# several fits
+
+
+class Spending(NamedTuple):
+    """What a fit takes from the accounts of a ledger, or how much they hold.
+
+    Attributes
+    ----------
+    gaussian : float
+        mu^2 of all Gaussian mechanisms, tests included.
+    tail : float
+        L = -n ln Phi(slack / sigma), n the tests of a unit: the tail of the tests.
+    exponential : float
+        rho of exponential mechanisms.
+    precision_epsilon : float
+        2 s of note 5: relative errors of the samplers.
+    precision_variation : float
+        t of note 5: absolute errors of the samplers, without the factor 1 + e^epsilon.
+    """
+
+    gaussian: float = 0.0
+    tail: float = 0.0
+    exponential: float = 0.0
+    precision_epsilon: float = 0.0
+    precision_variation: float = 0.0
+
+
+def spending(calibration):
+    """What a calibrated forest spends, each number rounded up.
+
+    Whatever the accounting it was calibrated with: the noise alone decides.
+
+    Parameters
+    ----------
+    calibration : Calibration
+
+    Returns
+    -------
+    Spending
+        All infinite for epsilon infinite.
+
+    Examples
+    --------
+    >>> shares = {"structure": 0.75, "leaves": 0.25}
+    >>> noise = calibrate(1.0, 1e-6, n_estimators=30, max_depth=100, budget_shares=shares,
+    ...                   n_features=14, n_classes=2)
+    >>> spent = spending(noise)
+    >>> round(spent.gaussian, 4), f"{spent.tail:.2e}", spent.exponential
+    (0.0536, '3.74e-07', 0.0)
+    """
+    c = calibration
+    if c.epsilon == math.inf:
+        return Spending(*[math.inf] * len(Spending._fields))
+    up = 1 + 32 * _ULP
+    n_tests = c.records_per_unit * c.tests_per_record
+    return Spending(
+        gaussian=math.fsum(mu * mu for mu in (c.mu_structure, c.mu_leaves, c.mu_guide)) * up,
+        tail=_log_fail_loss(n_tests, c.slack / c.sigma_tests) * up,
+        exponential=c.rho_leaves * up,
+        precision_epsilon=c.precision_epsilon * up,
+        precision_variation=c.precision_delta / (1 + math.exp(min(c.epsilon, 600.0))) * up,
+    )
+
+
+def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
+    """Accounts of a ledger that are (epsilon, delta) when all are spent.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0, finite.
+    delta : float
+        0 < delta < 1.
+    tail_share : float, default=0.5
+        Share of delta for the tail of the tests, between 0 and 1.
+    exponential_share : float, default=0.0
+        Share of zCDP for exponential mechanisms, 0 <= share < 1. If it is 0, Gaussian mechanisms
+        are accounted for by their own, exact curve.
+
+    Returns
+    -------
+    Spending
+        The limits, rounded down: ``accounts_delta(epsilon, limits) <= delta``.
+    """
+    epsilon = _check_real("epsilon", epsilon, "a finite number > 0", lambda v: 0 < v < math.inf)
+    delta = _check_delta(delta)
+    tail_share = _check_real(
+        "tail_share", tail_share, "a number between 0 and 1", lambda v: 0 < v < 1
+    )
+    exponential_share = _check_real(
+        "exponential_share", exponential_share, "a number with 0 <= share < 1",
+        lambda v: 0 <= v < 1,
+    )
+    loss = -math.log1p(-tail_share * (1 - _LEDGER_PRECISION_DELTA) * delta)
+    precision_delta = _LEDGER_PRECISION_DELTA * delta
+    shrink = math.exp(-epsilon)
+    fixed = {
+        "tail": loss,
+        "precision_epsilon": _LEDGER_PRECISION_EPSILON * min(epsilon, 1.0),
+        "precision_variation": 0.99 * precision_delta * shrink / (1 + shrink),
+    }
+
+    def limits(scale):
+        """Limits with `scale` as mu^2 / 2 + rho of everything."""
+        gaussian, exponential = 2 * (1 - exponential_share) * scale, exponential_share * scale
+        return Spending(gaussian=gaussian, exponential=exponential, **fixed)
+
+    return limits(
+        _largest_below(
+            0.5 * gaussian_mu(epsilon, delta) ** 2,
+            lambda value: accounts_delta(epsilon, limits(value)) <= delta,
+        )
+    )
+
+
+def _largest_below(high, holds):
+    """Largest value below `high` with `holds`, by bisection; 0.0 if there is none."""
+    if holds(high):
+        return high
+    low = 0.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if not low < middle < high or high - low < 1e-13 * high:
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def accounts_delta(epsilon, limits):
+    """Delta at epsilon of a ledger with these limits, finite precision included.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0, finite.
+    limits : Spending
+
+    Returns
+    -------
+    float
+        Upper bound, at most 1; proof in note 6 at the head of the module.
+    """
+    core = math.nextafter(epsilon - limits.precision_epsilon, -math.inf)
+    if not core > 0:
+        return 1.0
+    mu = math.sqrt(limits.gaussian) * (1 + 4 * _ULP)
+    delta = account_delta(core, mu=mu, rho=limits.exponential, loss=limits.tail)
+    inexact = limits.precision_variation * (1 + math.exp(min(epsilon, 700.0)))
+    return _up((delta + inexact) * math.exp(0.5 * limits.precision_epsilon), 32 * _ULP)

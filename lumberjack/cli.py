@@ -1,7 +1,8 @@
-"""The command ``lumberjack``: demo, fit, predict, budget.
+"""The command ``lumberjack``: demo, fit, predict, budget, verify.
 
 What it prints is public or an output of the mechanism; a test score is neither and is marked.
-Errors take one line on standard error and exit status 2. Those about a table go to whoever holds
+Errors take one line on standard error and exit status 2; a claim that does not hold is status 1.
+Those about a table go to whoever holds
 it: they name files and columns, never a value, a row or a count.
 """
 
@@ -25,7 +26,7 @@ from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, __versi
 from lumberjack.accounting import calibrate
 from lumberjack.datasets import make_moons_and_blob
 from lumberjack.forest import DEFAULT_SHARES, MAX_DEPTH
-from lumberjack.privacy import NEIGHBOURING, guarantee_text
+from lumberjack.privacy import NEIGHBOURING, PrivacyReport, guarantee_text, verify
 
 MODEL_FORMAT = 1
 
@@ -64,11 +65,11 @@ def main(arguments=None):
     Returns
     -------
     int
-        Exit status: 0, or 2 after an error.
+        Exit status: 0, 1 if a claim does not hold, or 2 after an error.
     """
     try:
         args = make_parser().parse_args(arguments)
-        args.run(args)
+        status = args.run(args)
         sys.stdout.flush()
     except CommandError as error:
         say("error", error)
@@ -83,7 +84,7 @@ def main(arguments=None):
             return 1
         say("error", f"the output cannot be written: {error.strerror}")
         return 2
-    return 0
+    return status or 0
 
 
 def say(kind, message):
@@ -134,6 +135,7 @@ def make_parser():
     add_fit(commands)
     add_predict(commands)
     add_budget(commands)
+    add_verify(commands)
     return parser
 
 
@@ -201,6 +203,14 @@ def add_budget(commands):
     add_forest(command)
     text = "a public estimate of the number of records: tells what to expect"
     command.add_argument("--records", type=positive_integer, metavar="N", help=text)
+
+
+def add_verify(commands):
+    """Add ``lumberjack verify``."""
+    text = "check the guarantee that a model or a report claims"
+    command = add_command(commands, "verify", run_verify, text)
+    text = "file that fit wrote, or a privacy report in JSON (privacy_.to_json())"
+    command.add_argument("model", type=Path, metavar="MODEL", help=text)
 
 
 def add_forest(command):
@@ -546,7 +556,8 @@ class ModelUnpickler(pickle.Unpickler):
             ("numpy._core.numeric", "_frombuffer"),
         }:
             return super().find_class(module, name)
-        if module.startswith("lumberjack."):
+        # A ledger would write files; the command trains without.
+        if module.startswith("lumberjack.") and module != "lumberjack.ledger":
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
@@ -729,6 +740,43 @@ def run_budget(args):
         print(f"leaf epsilon = {short(noise.epsilon_leaf)}: a record's weight in a leaf's choice")
     if args.records:
         print(expectation(args.records, noise.threshold))
+
+
+def run_verify(args):
+    """Recompute the delta of a model or a report; the exit status is 1 if its claim fails."""
+    found = verify_file(args.model)
+    print(found)
+    return 0 if found.holds else 1
+
+
+def verify_file(path):
+    """Verify the report in a file: JSON, or that of a model, which must be as large as it says."""
+    check_readable(path)
+    with open(path, "rb") as file:
+        is_text = file.read(1) in (b"{", b" ", b"\n", b"\t", b"\r", b"[")
+    if is_text:
+        return verify_report(path)
+    model = read_model(path)["model"]
+    try:
+        sizes = {"n_features": model.domain_.n_features, "n_classes": len(model.classes_)}
+        found = verify(model.privacy_, **sizes)
+        n_trees = len(model.tree_offsets_) - 1
+        told = model.privacy_.calibration.n_estimators
+    except (AttributeError, TypeError):
+        raise CommandError(f"{path} holds no fitted model with a privacy report") from None
+    if n_trees == told:
+        return found
+    problem = f"the model holds {n_trees} trees, its report tells of {told}"
+    return found._replace(holds=False, problems=(*found.problems, problem))
+
+
+def verify_report(path):
+    """Verify a report in JSON."""
+    try:
+        report = PrivacyReport.from_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from None
+    return verify(report)
 
 
 def expectation(n_records, threshold):

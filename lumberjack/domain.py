@@ -57,6 +57,8 @@ class Domain:
     named : bool, default=True
         Whether the columns of a frame are found by name. False when the declaration came from a
         table without names.
+    target_bounds : (float, float) or None, default=None
+        Bounds of the target of a regression.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class Domain:
     classes: np.ndarray | None = None
     inferred: tuple = ()
     named: bool = True
+    target_bounds: tuple | None = None
 
     def __post_init__(self):
         values = [None if own is None else tuple(own) for own in self.categories]
@@ -88,11 +91,23 @@ class Domain:
             "categories": tuple(values),
             "classes": None if self.classes is None else _frozen(np.array(self.classes)),
             "inferred": tuple(self.inferred),
+            "target_bounds": _check_target_bounds(self.target_bounds),
         }.items():
             object.__setattr__(self, field, value)
 
     @classmethod
-    def declare(cls, X, y, *, bounds=None, categories=None, classes=None, feature_names=None):
+    def declare(
+        cls,
+        X,
+        y,
+        *,
+        bounds=None,
+        categories=None,
+        classes=None,
+        target_bounds=None,
+        feature_names=None,
+        regression=False,
+    ):
         """Read the declarations for a table.
 
         Columns are numeric or categorical. Those named in `categories` and those of a categorical
@@ -119,8 +134,12 @@ class Domain:
             64-bit floats, so that 1 and 1.0 are the same category.
         classes : array-like, "infer" or None, default=None
             The class labels.
+        target_bounds : tuple, "infer" or None, default=None
+            A pair ``(lo, hi)``, the bounds of the target of a regression.
         feature_names : sequence of str or None, default=None
             Names for the columns of a table without names.
+        regression : bool, default=False
+            Whether `y` is a number, so that `target_bounds` are needed instead of `classes`.
 
         Returns
         -------
@@ -152,11 +171,17 @@ class Domain:
         table = _read_table(X, feature_names)
         labels = _read_labels(y, table.n_records)
         draft = _draft(table, bounds, categories)
-        known_classes = _read_classes(classes, labels)
-        undeclared = draft.undeclared + ([_ASK_CLASSES] if known_classes is None else [])
+        known_classes = target_pair = None
+        if regression:
+            target_pair = _read_target_bounds(target_bounds, labels)
+            undeclared = draft.undeclared + ([_ASK_TARGET] if target_pair is None else [])
+            inferred = draft.inferred + (["bounds of y"] if _is_infer(target_bounds) else [])
+        else:
+            known_classes = _read_classes(classes, labels)
+            undeclared = draft.undeclared + ([_ASK_CLASSES] if known_classes is None else [])
+            inferred = draft.inferred + (["classes"] if _is_infer(classes) else [])
         if undeclared:
             raise ValueError("\n".join(undeclared))
-        inferred = draft.inferred + (["classes"] if _is_infer(classes) else [])
         if inferred:
             _warn_leak(inferred)
         return cls(
@@ -167,6 +192,7 @@ class Domain:
             known_classes,
             inferred,
             table.names is not None,
+            target_pair,
         )
 
     @property
@@ -262,6 +288,39 @@ class Domain:
             )
         return codes.astype(np.int32)
 
+    def encode_target(self, y, unit):
+        """Scale a regression target to soft labels.
+
+        A target is clipped to `target_bounds`, which are mapped to 0 and `unit`, and rounded to the
+        nearest integer.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+        unit : int
+
+        Returns
+        -------
+        ndarray of int32
+
+        Raises
+        ------
+        ValueError
+            If a target is missing or infinite.
+
+        Examples
+        --------
+        >>> domain = Domain((), (), (), (), target_bounds=(0, 10))
+        >>> domain.encode_target([-5, 5, 10], 100)
+        array([  0,  50, 100], dtype=int32)
+        """
+        if self.target_bounds is None:
+            raise ValueError("the domain declares no bounds of y; give them as target_bounds")
+        low, high = self.target_bounds
+        values = _target_numbers(_read_labels(y))
+        share = (np.clip(values, low, high) - low) / (high - low)
+        return np.floor(share * unit + 0.5).astype(np.int32)
+
     @staticmethod
     def parse_declaration(declaration):
         """Read a declaration of columns, as a JSON file holds it.
@@ -337,6 +396,7 @@ class Domain:
             None if classes is None else _check_classes(classes),
             whole.get("inferred", ()),
             whole.get("named", True),
+            whole.get("target_bounds"),
         )
 
     def to_dict(self):
@@ -357,6 +417,7 @@ class Domain:
             "classes": None if self.classes is None else self.classes.tolist(),
             "inferred": list(self.inferred),
             "named": self.named,
+            "target_bounds": None if self.target_bounds is None else list(self.target_bounds),
         }
 
     def __eq__(self, other):
@@ -374,6 +435,8 @@ class Domain:
                 lines.append(f"{name}: {_listed(self.categories[j])}")
         if self.classes is not None:
             lines.append(f"classes: {_listed(self.classes.tolist())}")
+        if self.target_bounds is not None:
+            lines.append("y: {} to {}".format(*map(_short, self.target_bounds)))
         if self.inferred:
             lines.append(f"read from the data: {', '.join(self.inferred)}")
         return "\n  ".join(["Domain(", *lines]) + "\n)"
@@ -676,6 +739,36 @@ def _read_classes(classes, labels):
     if len(found) < 2:
         raise ValueError("y holds one class only; a classifier needs at least two classes")
     return found
+
+
+def _read_target_bounds(target_bounds, labels):
+    """Return the bounds of the target, or None if they are not declared."""
+    if not _is_infer(target_bounds):
+        return _check_target_bounds(target_bounds)
+    values = _target_numbers(labels)
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        raise ValueError("y holds one value only; give target_bounds")
+    return low, high
+
+
+def _check_target_bounds(target_bounds):
+    """Return declared bounds of the target as floats."""
+    if target_bounds is None:
+        return None
+    low, high = _check_pair(target_bounds, "target_bounds")
+    if low == high:
+        raise ValueError("target_bounds are equal; give the limits that the target can reach")
+    return low, high
+
+
+def _target_numbers(labels):
+    """Return the target as 64-bit floats."""
+    values = _numbers(labels, "y").astype(np.float64)
+    _check_finite(values, "y")
+    if np.isnan(values).any():
+        raise ValueError("y holds a missing value (NaN); leave out its records")
+    return values
 
 
 def _check_classes(classes):
@@ -1161,6 +1254,11 @@ _BOUNDS_FORMS = (
 _ASK_CLASSES = (
     "The classes of y are not declared. Write classes=[...] with all labels that y can hold. Or "
     'classes="infer" reads them from the data, which the guarantee does not cover.'
+)
+_ASK_TARGET = (
+    "The bounds of y are not declared. Write target_bounds=(lo, hi) with limits that do not come "
+    'from the data. Or target_bounds="infer" reads them from the data, which the guarantee does '
+    "not cover."
 )
 _ASK = {
     "bounds": (

@@ -11,10 +11,18 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lumberjack import _forest, _predict, _tree, accounting, noise, privacy
+from lumberjack import _forest, _predict, _tree, accounting, guide, ledger, noise, privacy
 from lumberjack.domain import Domain, PrivacyLeakWarning
 
-DEFAULT_SHARES = {"structure": 0.75, "leaves": 0.25}
+# Shares of the budget, chosen on data that no reported result is measured on.
+DEFAULT_SHARES = {
+    "guided": {"guide": 0.5, "structure": 0.2, "leaves": 0.3},
+    "random": {"structure": 0.75, "leaves": 0.25},
+}
+
+# Weight of the guide's score against the trees in the log-probabilities of a guided forest.
+SCORE_VOTE = 0.4
+SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
 
 # The samplers' error analysis (accounting.finite_precision) is for trees up to this deep.
 MAX_DEPTH = 1023
@@ -71,17 +79,20 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         Privacy parameter. Infinity means no noise and no privacy.
     delta : float, default=1e-6
         Privacy parameter, well below one over the number of records.
-    max_depth : int, default=127
+    max_depth : int, default=31
         Number of levels of nodes that may be split. The privacy cost grows with
         ``1 + floor(log2(max_depth))`` only, so that values of the form 2^j - 1 waste nothing.
-    splitter : {"random"}, default="random"
-        How splits are drawn: features equally likely, thresholds uniform.
+    splitter : {"guided", "random"}, default="guided"
+        How splits are drawn. "guided": likelier where noisy marginals promise most, with a
+        privately fitted additive score as one more feature, which also joins the vote. "random":
+        independent of the data, features equally likely, thresholds uniform, as in the paper.
     leaf : {"counts", "majority"}, default="counts"
         What leaves release: noisy class counts, or one class by the exponential mechanism.
     accounting : {"joint", "split"}, default="joint"
         One budget shared by structure and leaves, or basic composition of the two.
     budget_shares : dict, default=None
-        Shares of "structure" and "leaves", summing to 1; 0.75 and 0.25 by default.
+        Shares of "guide", "structure" and "leaves", summing to 1; 0.5, 0.2 and 0.3 by default,
+        and 0.75 and 0.25 for structure and leaves of random splits.
     threshold : float, default=None
         Records that a node needs to be split, tau. By default the least that privacy allows. With
         an infinite epsilon it must be given.
@@ -98,6 +109,9 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
     random_state : int, RandomState instance or None, default=None
         None draws all noise from the operating system. Anything else makes the fit reproducible
         and voids the guarantee against anyone who knows it.
+    ledger : PrivacyLedger or tuple of them, default=None
+        Accounts that the fit is charged to before it reads a record, beside those of every active
+        ``with PrivacyLedger(...)``. It refuses a fit that would overdraw.
     verbose : int, default=0
         Print what is public: the calibration and the size of the released forest.
 
@@ -111,6 +125,9 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only when the columns have names.
+    guide_ : guide.Guide or None
+        Weights and densities of the splits and the additive score (``splitter="guided"``). The
+        score columns are features ``n_features_in_`` and up of the trees.
     nodes_ : structured array
         Nodes of all trees: feature, threshold, right, flags. See `trees_` for the plain arrays.
     tree_offsets_, leaf_offsets_ : int64 arrays of shape (n_estimators + 1,)
@@ -143,8 +160,8 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         *,
         epsilon=1.0,
         delta=1e-6,
-        max_depth=127,
-        splitter="random",
+        max_depth=31,
+        splitter="guided",
         leaf="counts",
         accounting="joint",
         budget_shares=None,
@@ -155,6 +172,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         classes=None,
         n_jobs=None,
         random_state=None,
+        ledger=None,
         verbose=0,
     ):
         self.n_estimators = n_estimators
@@ -172,6 +190,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         self.classes = classes
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.ledger = ledger
         self.verbose = verbose
 
     def __sklearn_tags__(self):
@@ -199,18 +218,23 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
             A parameter or a declaration is wrong or missing, or the table is: infinite values,
             undeclared labels, no rows. These messages name parameters and columns, never a value;
             they go to whoever holds the data and lie outside the guarantee.
+        PrivacyBudgetError
+            A ledger has too little left for this fit (a ValueError, too).
         """
         self._check_parameters()
         domain = Domain.declare(
             X, y, bounds=self.bounds, categories=self.categories, classes=self.classes
         )
+        calibration = self._calibrate(domain)
+        split_seed, bits = noise.derive_keys(self.random_state)
+        report = privacy.make_report(calibration, domain.inferred, bits)
+        # Before the records are read, and not given back whatever happens: what is left then says
+        # nothing about them.
+        ledger.charge_fit(self.ledger, report, type(self).__name__)
         encoded = domain.encode(X, caller=type(self).__name__)
         codes = domain.encode_classes(y)
         if encoded.shape[1] > MAX_RECORDS:
             raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
-        calibration = self._calibrate(domain)
-        split_seed, bits = noise.derive_keys(self.random_state)
-        report = privacy.make_report(calibration, domain.inferred, bits)
         if bits.seeded:
             warnings.warn(
                 "random_state is given: the noise can be recomputed by anyone who knows it, so "
@@ -222,14 +246,14 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
             print(report)
         # Between here and the noise everything is private. Attributes are set only at the end, so
         # that a fit that fails or is interrupted leaves nothing half done.
-        nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = self._grow(
-            encoded, codes, domain, calibration, split_seed, bits
-        )
+        found, grown = self._grow(encoded, codes, domain, calibration, split_seed, bits)
+        nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = grown
         released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits)
         validate_data(self, X, y, skip_check_array=True)
         self.domain_ = domain
         self.classes_ = domain.classes
         self.privacy_ = report
+        self.guide_ = found
         self.nodes_ = nodes
         self.tree_offsets_ = tree_offsets
         self.leaf_offsets_ = leaf_offsets
@@ -247,7 +271,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         check_integer("n_estimators", self.n_estimators, 1)
         check_integer("max_depth", self.max_depth, 1, MAX_DEPTH)
         check_integer("records_per_unit", self.records_per_unit, 1)
-        check_choice("splitter", self.splitter, ("random",))
+        check_choice("splitter", self.splitter, ("guided", "random"))
         check_choice("leaf", self.leaf, ("counts", "majority"))
         check_choice("accounting", self.accounting, ("joint", "split"))
         check_real("epsilon", self.epsilon)
@@ -263,7 +287,11 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
             max_depth=self.max_depth,
             leaf=self.leaf,
             accounting=self.accounting,
-            budget_shares=DEFAULT_SHARES if self.budget_shares is None else self.budget_shares,
+            budget_shares=(
+                DEFAULT_SHARES[self.splitter]
+                if self.budget_shares is None
+                else self.budget_shares
+            ),
             records_per_unit=self.records_per_unit,
             threshold=self.threshold,
             n_features=len(domain.feature_names),
@@ -271,7 +299,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _grow(self, encoded, codes, domain, calibration, split_seed, bits):
-        """Grow the forest; the leaf counts that come back are exact and private."""
+        """Fit the guide, if any, and grow; the leaf counts that come back are exact and private."""
         thresholds, probabilities = noise.test_table(
             calibration.sigma_tests,
             calibration.threshold,
@@ -279,11 +307,28 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
             calibration.records_per_unit,
             encoded.shape[1],
         )
-        plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
+        n_threads = effective_n_jobs(self.n_jobs)
         stop = np.zeros(1, dtype=np.int32)
-        return run_interruptibly(
-            lambda: _forest.grow_forest(
-                encoded,
+
+        def work():
+            found = None
+            X = encoded
+            plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
+            if self.splitter == "guided":
+                found = guide.fit_guide(
+                    X,
+                    codes,
+                    domain,
+                    len(domain.classes),
+                    calibration.mu_guide,
+                    bits,
+                    records_per_unit=calibration.records_per_unit,
+                    n_threads=n_threads,
+                )
+                X = np.concatenate([X, found.score.columns(X, n_threads)])
+                plan = found.split_plan(domain)
+            return found, _forest.grow_forest(
+                X,
                 codes,
                 len(domain.classes),
                 plan,
@@ -293,11 +338,11 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
                 split_seed,
                 self.n_estimators,
                 bits,
-                n_threads=min(effective_n_jobs(self.n_jobs), self.n_estimators),
+                n_threads=min(n_threads, self.n_estimators),
                 stop=stop,
-            ),
-            stop,
-        )
+            )
+
+        return run_interruptibly(work, stop)
 
     def predict_proba(self, X):
         """Class probabilities: the mean of the leaves' votes.
@@ -313,7 +358,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``.
         """
-        rows = self._encode_rows(X)
+        rows, score_probabilities = self._encode_rows(X)
         n_threads = self._prediction_threads(len(rows))
         votes = run_threads(
             lambda: _predict.sum_votes(
@@ -330,7 +375,9 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         silent = total[:, 0] == 0
         votes[silent] = self.class_prior_
         total[silent] = 1
-        return votes / total
+        if score_probabilities is None:
+            return votes / total
+        return combine(votes / total, score_probabilities)
 
     def predict(self, X):
         """The most probable class.
@@ -346,6 +393,35 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
+    def score(self, X, y, sample_weight=None):
+        """Accuracy, an exact number about the records that are scored.
+
+        Inside a ledger it is recorded as outside the guarantee, with a `PrivacyLeakWarning`; see
+        `make_private_scorer` for a score that is charged instead.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        if ledger.record_exact_score(self.ledger, type(self).__name__):
+            warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
+        return super().score(X, y, sample_weight)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
+        return {**state, "ledger": charged}
+
+    def __setstate__(self, state):
+        charged = ledger.ledger_from_pickle(state.get("ledger"))
+        super().__setstate__({**state, "ledger": charged})
+
     def apply(self, X):
         """Index of the leaf that each row falls into, in each tree.
 
@@ -358,7 +434,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         int32 ndarray of shape (n_samples, n_estimators)
             Node indices as in `trees_`.
         """
-        rows = self._encode_rows(X)
+        rows, _ = self._encode_rows(X)
         n_threads = self._prediction_threads(len(rows))
         return run_threads(
             lambda: _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads), n_threads
@@ -397,8 +473,16 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         ]
 
     def _encode_rows(self, X):
+        """Encoded rows with their score columns, and the score's probabilities (or None)."""
         check_is_fitted(self)
-        return self.domain_.encode(X, layout="rows", caller=type(self).__name__)
+        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__)
+        if self.guide_ is None:
+            return rows, None
+        n_threads = self._prediction_threads(len(rows))
+        columns, probabilities = run_threads(
+            lambda: self.guide_.score.evaluate(rows, n_threads), n_threads
+        )
+        return np.hstack([rows, columns]), probabilities
 
     def _prediction_threads(self, n_rows):
         return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
@@ -469,6 +553,26 @@ def vote(noisy_counts, sigma):
     if by_class.sum() > 0:
         return votes, by_class / by_class.sum()
     return votes, np.full(len(by_class), 1 / len(by_class))
+
+
+def combine(forest, score):
+    """Geometric mean of the probabilities of trees and score, weighted by `SCORE_VOTE`.
+
+    The trees know interactions, the score has less noise; the mean of their log-odds has a lower
+    log loss than either.
+
+    Parameters
+    ----------
+    forest, score : float64 arrays of shape (n_rows, n_classes)
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+    """
+    log_forest = np.log(np.maximum(forest, SMALLEST_PROBABILITY))
+    log_score = np.log(np.maximum(score, SMALLEST_PROBABILITY))
+    product = np.exp((1 - SCORE_VOTE) * log_forest + SCORE_VOTE * log_score)
+    return product / product.sum(axis=1, keepdims=True)
 
 
 # Reading trees ----------------------------------------------------------------------------------

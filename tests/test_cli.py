@@ -505,3 +505,73 @@ def test_help_and_version(capsys):
         with pytest.raises(SystemExit, match="0"):
             cli.main(arguments)
     assert f"lumberjack {__version__}" in capsys.readouterr().out
+
+
+# verify
+
+
+def fitted_report():
+    """The report of the model that was fitted here."""
+    return cli.read_model(Path("model"))["model"].privacy_
+
+
+@pytest.mark.parametrize("more", [[], ["--leaf", "majority"], ["--records-per-unit", "3"]])
+def test_verify_a_model_and_its_report(run, more):
+    run(*fit_arguments(*more))
+    report = fitted_report()
+    out, err = run("verify", "model")
+    assert err == "" and out.count("\n") == 1
+    assert out.startswith("holds: (8, 0.001)-differential privacy, add or remove one unit, unit: ")
+    assert "delta recomputed 0.00" in out or "delta recomputed 0.001" in out
+    Path("report.json").write_text(report.to_json())
+    again, err = run("verify", "report.json")
+    assert again == out and err == ""
+
+
+def test_verify_a_report_that_claims_too_much(run):
+    run(*fit_arguments())
+    data = fitted_report().to_dict()
+    for claim in ({"epsilon": 4.0}, {"delta": 1e-4}, {"slack": 0.0}):
+        Path("report.json").write_text(json.dumps({**data, **claim}))
+        out, err = run("verify", "report.json", status=1)
+        assert err == "" and out.startswith("DOES NOT HOLD: ") and out.count("\n") == 1
+
+
+def test_verify_a_model_without_a_guarantee(run):
+    run(*fit_arguments("--random-state", "1"))
+    out, _ = run("verify", "model", status=1)
+    assert out.startswith("DOES NOT HOLD: ") and "random_state" in out
+    arguments = fit_arguments("--threshold", "5")
+    arguments[arguments.index("8")] = "inf"
+    run(*arguments)
+    out, _ = run("verify", "model", status=1)
+    assert "NO PRIVACY" in out and out.count("\n") == 1
+
+
+def test_verify_a_model_with_more_trees_than_its_report_tells_of(run):
+    run(*fit_arguments())
+    content = cli.read_model(Path("model"))
+    content["model"].tree_offsets_ = np.append(content["model"].tree_offsets_, 0)
+    Path("model").write_bytes(pickle.dumps(content))
+    out, _ = run("verify", "model", status=1)
+    assert "the model holds 6 trees, its report tells of 5" in out
+
+
+@pytest.mark.parametrize("text", ["{}", "{", "[]", "", "zebra", '{"format": 1}'])
+def test_verify_what_is_no_report(fails, text):
+    Path("report.json").write_text(text)
+    assert "report.json" in fails("verify", "report.json")
+    assert "does not exist" in fails("verify", "nothing")
+
+
+def test_a_model_file_cannot_open_a_ledger(fails):
+    class Evil:
+        def __reduce__(self):
+            from lumberjack import PrivacyLedger
+
+            return PrivacyLedger.open, ("spent.json",)
+
+    Path("model").write_bytes(pickle.dumps({"format": 1, "lumberjack": "0", "model": Evil()}))
+    before = files()
+    assert "is not a model" in fails("verify", "model")
+    assert files() == before

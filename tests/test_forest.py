@@ -310,6 +310,7 @@ def test_an_infinite_epsilon_gives_exactly_the_noiseless_forest(threshold, leaf,
         epsilon=math.inf,
         threshold=threshold,
         max_depth=10,
+        splitter="random",
         leaf=leaf,
         accounting=accounting,
         random_state=5,
@@ -780,7 +781,8 @@ def test_fully_random_trees_of_depth_10_collapse_on_the_largest_range():
         model = LumberjackClassifier(
             25, bounds=bounds, classes=["red", "green", "blue"], **NOISELESS
         )
-        scores[scale] = model.fit(X, y).score(X, y)
+        # One forest in a hundred is lucky there, so take the mean of some.
+        scores[scale] = np.mean([model.fit(X, y).score(X, y) for _ in range(9)])
     assert scores[1] > 0.97 and scores[1000] < 0.85
 
 

@@ -312,9 +312,9 @@ def test_the_same_outputs_of_the_mechanism_give_the_same_pickle(mode, monkeypatc
         noise.SystemBits, "draw", lambda self, purpose, paths, n: np.ones((len(paths), n), "u8")
     )
     with kernel() as exact:
-        first = pickle.dumps(fit(model(**mode), X, labels(X)))
+        first = pickle.dumps(fit(model(splitter="random", **mode), X, labels(X)))
     monkeypatch.setattr(forest._forest, "grow_forest", lambda *args, **kwargs: exact[0])
-    second = fit(model(**mode), odd, np.repeat("no", 37))
+    second = fit(model(splitter="random", **mode), odd, np.repeat("no", 37))
     assert pickle.dumps(second) == first
     metadata = [getattr(second, name).dtype.metadata for name in RELEASED if hasattr(second, name)]
     assert metadata == [None] * len(metadata)
@@ -413,7 +413,7 @@ def right_children(tree):
 def test_a_tree_is_a_function_of_the_seed_and_its_shape(mode):
     # Which nodes are split is the mechanism's output; how, follows from the public seed alone.
     X = frame()
-    estimator = fit(model(**mode), X, labels(X))
+    estimator = fit(model(splitter="random", **mode), X, labels(X))
     domain = estimator.domain_
     plan = oracle.NaivePlan(domain.n_categories, domain.lower, domain.upper)
     split_seed, _ = noise.derive_keys(mode["random_state"])
@@ -504,7 +504,8 @@ def test_neighbours_differ_by_one_record_under_the_same_noise(leaf, lazy):
     agreed = differed = 0
     for seed in range(24):
         smaller, larger, record = tables_with_and_without(seed, place=(400, 0, 123)[seed % 3])
-        estimators = [model(leaf=leaf, random_state=seed, epsilon=3.0) for _ in range(2)]
+        settings = {"splitter": "random", "leaf": leaf, "random_state": seed, "epsilon": 3.0}
+        estimators = [model(**settings) for _ in range(2)]
         with kernel(lazy=lazy) as exact:
             for estimator, own in zip(estimators, (smaller, larger), strict=True):
                 fit(estimator, *own)
@@ -799,18 +800,13 @@ READERS = [
 @pytest.mark.parametrize("reader", READERS)
 def test_the_seal_notices_every_reader(reader, sealed, monkeypatch):
     # A fit that reads the records anywhere else fails, even if it swallows the exception.
-    def calibrate(self, domain):
+    def grow(self, encoded, *rest):
         with contextlib.suppress(BaseException):
-            reader(self.leak)
-        return original(self, domain)
+            reader(encoded)
+        return original(self, encoded, *rest)
 
-    def encode(self, X, **kwargs):
-        estimator.leak = encoding(self, X, **kwargs)
-        return estimator.leak
-
-    original, encoding = LumberjackClassifier._calibrate, Domain.encode
-    monkeypatch.setattr(LumberjackClassifier, "_calibrate", calibrate)
-    monkeypatch.setattr(Domain, "encode", encode)
+    original = LumberjackClassifier._grow
+    monkeypatch.setattr(LumberjackClassifier, "_grow", grow)
     X = frame()
     estimator = model()
     estimator.fit(X, labels(X))

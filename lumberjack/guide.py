@@ -1,0 +1,536 @@
+"""The guide of a forest: what Gaussian-noised sums say about where to split.
+
+Uniform thresholds and equally likely features waste most splits. The guide spends a share of the
+budget once for the whole forest: class marginals of every feature, and an additive **score**
+fitted to the residuals in a few rounds. From them follow, as post-processing, how likely each
+feature, threshold and category is to be split, and one more column that the trees may split, the
+score itself.
+
+The records are read by four queries only (`Queries`); everything else in this file sees their
+noisy answers.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from lumberjack import _guide, _tree, noise
+
+# Shares of the guide's mu^2, chosen on data that no reported result is measured on.
+MARGINALS_SHARE = 0.45
+RESIDUALS_SHARE = 0.40
+RECALIBRATION_SHARE = 0.10
+CURVATURE_SHARE = 0.05
+
+N_BINS = 32  # equal bins of a numeric feature's public range
+N_ROUNDS = 3  # residual rounds after the marginals
+LARGEST_OFFSET = 4.0  # a single table entry moves the log-odds by no more in one round
+LARGEST_STEP = 0.5  # of a round's offsets: features overlap, so all of them overshoot
+SMALLEST_STEP = 0.05
+DIRECTION_REACH = 2.5  # the change of a record's score is clipped here before it is squared
+SCORE_REACH = 8.0  # the recalibration's histogram covers scores up to this
+SCORE_CELLS = 40
+SCORE_SHARE = 0.25  # of the splits go to the score columns
+NOISE_CUT = 2.0  # noisy counts below so many standard deviations are taken for empty
+VARIANCE_RATIO = 0.7  # p (1 - p) of a record against that of the class prior, on average
+
+# Prior of the offsets of a feature: variances, and correlation lengths in bins.
+PRIOR_VARIANCES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+PRIOR_LENGTHS = (1.5, 4.0, 10.0)
+ROUGHNESS = 0.1  # share of the prior variance without correlation
+
+# Gaussian noise has at most so many grid steps of standard deviation.
+LARGEST_SIGMA = 2**12
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """An additive model: log-odds of a class against the rest, one table entry a feature.
+
+    Attributes
+    ----------
+    n_categories : int32 array of shape (n_features,)
+    inner_edges : tuple of float32 arrays
+        Edges between the bins of numeric features.
+    tables : float64 array of shape (n_cells, n_scores)
+        Cells of all features one after another, the last of each feature for missing values.
+    intercepts : float64 array of shape (n_scores,)
+        One score for two classes (of the second), else one a class.
+    """
+
+    n_categories: np.ndarray
+    inner_edges: tuple
+    tables: np.ndarray
+    intercepts: np.ndarray
+
+    @property
+    def n_scores(self):
+        """Number of scores, and of score columns."""
+        return len(self.intercepts)
+
+    def binning(self):
+        """The cells of the features, for the kernels."""
+        return _guide.Binning(self.n_categories, self.inner_edges)
+
+    def columns(self, X, n_threads=1):
+        """Score columns of encoded records.
+
+        Parameters
+        ----------
+        X : float32 array of shape (n_features, n_records)
+        n_threads : int
+
+        Returns
+        -------
+        float32 array of shape (n_scores, n_records)
+        """
+        z = np.empty((self.n_scores, X.shape[1]), dtype=np.float32)
+        _guide.evaluate_score(
+            X, False, self.binning(), self.tables, self.intercepts, self.intercepts, z, None,
+            n_threads,
+        )  # fmt: skip
+        return z
+
+    def evaluate(self, X, n_threads=1):
+        """Score columns and class probabilities of encoded rows.
+
+        Parameters
+        ----------
+        X : float32 array of shape (n_records, n_features)
+        n_threads : int
+
+        Returns
+        -------
+        z : float32 array of shape (n_records, n_scores)
+        probabilities : float64 array of shape (n_records, n_classes)
+        """
+        z = np.empty((len(X), self.n_scores), dtype=np.float32)
+        p = np.empty((len(X), self.n_scores))
+        _guide.evaluate_score(
+            X, True, self.binning(), self.tables, self.intercepts, self.intercepts, z, p, n_threads
+        )
+        return z, np.hstack([1 - p, p]) if self.n_scores == 1 else p
+
+
+@dataclass(frozen=True, eq=False)
+class Guide:
+    """What the noisy sums say about splits; post-processing of a Gaussian mechanism.
+
+    Attributes
+    ----------
+    score : Score
+    feature_weights : float64 array of shape (n_features + n_scores,)
+        How likely each feature, then each score column, is to be split.
+    threshold_cdfs : tuple
+        Per numeric feature (edges, distribution function of the thresholds), else None.
+    category_weights : tuple
+        Per categorical feature how likely each category is to be split off, else None.
+    """
+
+    score: Score
+    feature_weights: np.ndarray
+    threshold_cdfs: tuple
+    category_weights: tuple
+
+    def split_plan(self, domain):
+        """The plan of the kernels: the features of the domain, then the score columns."""
+        spare = self.score.n_scores
+        return _tree.SplitPlan(
+            np.append(domain.n_categories, np.zeros(spare, dtype=np.int32)),
+            np.append(domain.lower, np.zeros(spare, dtype=np.float32)),
+            np.append(domain.upper, np.ones(spare, dtype=np.float32)),
+            self.feature_weights,
+            [*self.threshold_cdfs] + [None] * spare,
+            [*self.category_weights] + [None] * spare,
+        )
+
+
+# Queries ----------------------------------------------------------------------------------------
+
+
+class Queries:
+    """The only reads of the records: sums with Gaussian noise, each with its part of the budget.
+
+    For a query of l2 sensitivity s a record, share w of the guide's mu^2 and g records a unit, the
+    noise is sigma = g s / (mu sqrt(w)), so that the sum of (g s / sigma)^2 is mu^2 (Dong, Roth, Su
+    2022, Corollary 3.3). Sums are integers in steps of a public grid and the noise is rounded to
+    them, which costs nothing (`noise.rounded_gaussian`).
+
+    Parameters
+    ----------
+    X : float32 array of shape (n_features, n_records)
+    y : int32 array of shape (n_records,)
+        Class codes, or with ``unit > 1`` soft labels from 0 to `unit`.
+    n_classes, unit : int
+    binning : _guide.Binning
+    mu : float
+        Gaussian differential privacy of all queries together, for one unit.
+    records_per_unit : int
+    bits : noise.SystemBits or noise.SeededBits
+    n_threads : int
+    """
+
+    def __init__(self, X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads):
+        self._X, self._y = X, y
+        self._unit, self._bits, self._n_threads = unit, bits, n_threads
+        self._mu, self._records_per_unit = mu, records_per_unit
+        self.binning, self.n_classes = binning, n_classes
+        self.n_scores = 1 if n_classes == 2 else n_classes
+        self.n_features = X.shape[0]
+
+    def sigma(self, sensitivity, share):
+        """Standard deviation of the noise of a query."""
+        return self._records_per_unit * sensitivity / (self._mu * math.sqrt(share))
+
+    def _grid(self, norm, repeats, share):
+        """Noise of a query of rounded values, and the steps of its grid in 1.
+
+        A record's values have at most this norm before rounding, and enter the query so often
+        that its sensitivity is `repeats` times their norm. Rounding one value keeps it within 1,
+        a multiple of the step; rounding several adds sqrt(n_scores) / (2 steps) to their norm.
+        The grid is as fine as `LARGEST_SIGMA` allows.
+        """
+        rounding = 0.0 if self.n_scores == 1 else math.sqrt(self.n_scores) / 2
+        largest = self.sigma((norm + rounding) * repeats, share)
+        steps = LARGEST_SIGMA
+        if largest > 0:
+            steps = max(1, min(LARGEST_SIGMA, math.floor(LARGEST_SIGMA / largest)))
+        return self.sigma((norm + rounding / steps) * repeats, share), steps
+
+    def _noisy(self, sums, sigma, purpose):
+        flat = sums.reshape(len(sums), -1)
+        words = self._bits.draw(f"guide {purpose}", np.arange(len(flat)), flat.shape[1])
+        return (flat + noise.rounded_gaussian(words, sigma)).reshape(sums.shape)
+
+    def marginals(self):
+        """Class counts of the cells of every feature, and the standard deviation of their noise.
+
+        A record is in one cell of each feature: sensitivity sqrt(n_features).
+        """
+        sigma = self.sigma(math.sqrt(self.n_features), MARGINALS_SHARE)
+        sums = _guide.class_marginals(
+            self._X, self._y, self.n_classes, self._unit, self.binning, self._n_threads
+        )
+        return self._noisy(sums, sigma * self._unit, "marginals") / self._unit, sigma
+
+    def residuals(self, tables, intercepts, number):
+        """Sums of y - p over the cells in round `number`, and their noise.
+
+        Sensitivity sqrt(n_features) times the norm of a record's residual, at most 1 for one
+        score, sqrt(2) for several and what rounding adds.
+        """
+        sigma, steps = self._grid(
+            1.0 if self.n_scores == 1 else math.sqrt(2),
+            math.sqrt(self.n_features),
+            RESIDUALS_SHARE / N_ROUNDS,
+        )
+        sums = _guide.residual_sums(
+            self._X, self._y, self._unit, self.binning, tables, intercepts, steps, self._n_threads
+        )
+        return self._noisy(sums, sigma * steps, f"residuals {number}") / steps, sigma
+
+    def curvature(self, tables, intercepts, direction, number):
+        """Sums of p (1 - p) d^2 for the changes d of the scores in a direction, and their noise.
+
+        In units of ``DIRECTION_REACH**2 / 4`` the sensitivity is 1 for one score and at most 2 for
+        several, and what rounding adds.
+        """
+        share = CURVATURE_SHARE / (N_ROUNDS + 1)
+        sigma, steps = self._grid(1.0 if self.n_scores == 1 else 2.0, 1.0, share)
+        sums = _guide.curvature_sums(
+            self._X, self.binning, tables, intercepts, direction, DIRECTION_REACH, steps,
+            self._n_threads,
+        )  # fmt: skip
+        scale = DIRECTION_REACH**2 / 4
+        noisy = self._noisy(sums, sigma * steps, f"curvature {number}") / steps
+        return noisy * scale, sigma * scale
+
+    def score_histogram(self, tables, intercepts):
+        """Counts of each score's class against the rest over cells of the score, and their noise.
+
+        A record is in one cell of each score: sensitivity sqrt(n_scores).
+        """
+        sigma = self.sigma(math.sqrt(self.n_scores), RECALIBRATION_SHARE)
+        sums = _guide.score_histogram(
+            self._X, self._y, self._unit, self.binning, tables, intercepts, SCORE_CELLS,
+            SCORE_REACH, self._n_threads,
+        )  # fmt: skip
+        return self._noisy(sums, sigma * self._unit, "recalibration") / self._unit, sigma
+
+
+# Fitting ----------------------------------------------------------------------------------------
+
+
+def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, n_threads=1):
+    """Fit the guide of a forest.
+
+    Parameters
+    ----------
+    X : float32 array of shape (n_features, n_records)
+    y : int32 array of shape (n_records,)
+        Class codes, or with ``unit > 1`` soft labels from 0 to `unit` for two classes.
+    domain : Domain
+    n_classes : int
+    mu : float
+        Gaussian differential privacy of the guide for one unit; infinity: no noise.
+    bits : noise.SystemBits or noise.SeededBits
+    unit, records_per_unit, n_threads : int
+
+    Returns
+    -------
+    Guide
+    """
+    edges = tuple(
+        np.zeros(0, dtype=np.float32) if k else bin_edges(low, high)[1:-1].astype(np.float32)
+        for k, low, high in zip(domain.n_categories, domain.lower, domain.upper, strict=True)
+    )
+    binning = _guide.Binning(domain.n_categories, edges)
+    queries = Queries(X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads)
+    marginals, sigma = queries.marginals()
+    parts = [slice(*ends) for ends in zip(binning.cell_start[:-1], binning.cell_start[1:])]
+    tables, intercepts = fit_score(queries, marginals, sigma, parts, domain.n_categories == 0)
+    score = Score(domain.n_categories, edges, tables, intercepts)
+    return plan_splits([marginals[part][:-1] for part in parts], sigma, domain, score)
+
+
+def bin_edges(low, high):
+    """Edges of `N_BINS` equal bins of a public range."""
+    return np.linspace(float(low), float(high), N_BINS + 1)
+
+
+def fit_score(queries, marginals, sigma, parts, is_numeric):
+    """Fit the score: offsets from the marginals, then rounds of residuals, then recalibration.
+
+    A round estimates offsets of the log-odds feature by feature (`posterior_offsets`). As features
+    overlap, all offsets together overshoot; the step along them is one Newton step of a line
+    search, from one more noisy sum, `Queries.curvature`.
+
+    Parameters
+    ----------
+    queries : Queries
+    marginals : float64 array of shape (n_cells, n_classes)
+        Noisy class counts.
+    sigma : float
+        Standard deviation of their noise.
+    parts : list of slices
+        The cells of each feature.
+    is_numeric : bool array of shape (n_features,)
+
+    Returns
+    -------
+    tables : float64 array of shape (n_cells, n_scores)
+    intercepts : float64 array of shape (n_scores,)
+    """
+    n_scores = queries.n_scores
+    prior = class_prior(marginals, parts)
+    own = [1] if n_scores == 1 else list(range(n_scores))
+    prior = prior[own]
+    totals = marginals.sum(axis=1)
+    counts = np.where(totals > NOISE_CUT * sigma * math.sqrt(marginals.shape[1]), totals, 0)
+    variance = prior * (1 - prior)
+    tables = np.zeros((len(marginals), n_scores))
+    intercepts = logit(prior)
+    for number in range(N_ROUNDS + 1):
+        if number == 0:
+            # The residuals of the prior are already in the marginals.
+            sums = marginals[:, own] - prior * totals[:, None]
+            noise_variance = sigma**2 * ((1 - prior) ** 2 + (marginals.shape[1] - 1) * prior**2)
+            weights = counts[:, None] * variance
+        else:
+            sums, sigma_residuals = queries.residuals(tables, intercepts, number)
+            noise_variance = np.full(n_scores, sigma_residuals**2)
+            weights = counts[:, None] * np.maximum(VARIANCE_RATIO * variance, 1e-3)
+            intercepts = intercepts + common_offset(sums, weights, parts)
+        direction = np.zeros_like(tables)
+        for part, numeric in zip(parts, is_numeric, strict=True):
+            for s in range(n_scores):
+                direction[part, s] = centred_offsets(
+                    sums[part, s], weights[part, s], noise_variance[s], numeric
+                )
+        curvature, noise_level = queries.curvature(tables, intercepts, direction, number)
+        gain = (weights * direction**2).sum(axis=0)
+        step = gain / np.maximum(curvature, max(noise_level, 1e-9))
+        tables = tables + np.clip(step, SMALLEST_STEP, LARGEST_STEP) * direction
+    histogram, sigma_cells = queries.score_histogram(tables, intercepts)
+    slopes, shifts = np.transpose([recalibrate(cells, sigma_cells) for cells in histogram])
+    return np.ascontiguousarray(tables * slopes), np.ascontiguousarray(intercepts * slopes + shifts)
+
+
+def class_prior(marginals, parts):
+    """Noisy class shares, averaged over the features, none of them 0."""
+    totals = np.mean([np.clip(marginals[part].sum(axis=0), 0, None) for part in parts], axis=0)
+    prior = np.clip(totals / max(totals.sum(), 1), 0.005, None)
+    return np.clip(prior / prior.sum(), None, 0.995)
+
+
+def common_offset(sums, weights, parts):
+    """What all cells of a feature have in common, averaged over the features."""
+    offsets = [sums[part].sum(axis=0) / np.maximum(weights[part].sum(axis=0), 1) for part in parts]
+    return np.clip(np.mean(offsets, axis=0), -1, 1)
+
+
+def centred_offsets(sums, weights, noise_variance, is_numeric):
+    """Posterior offsets of one feature's cells without what they have in common."""
+    total = max(weights.sum(), 1e-9)
+    offsets = posterior_offsets(
+        sums - weights * (sums.sum() / total), weights, noise_variance, is_numeric
+    )
+    offsets = np.clip(offsets, -LARGEST_OFFSET, LARGEST_OFFSET)
+    return offsets - (weights * offsets).sum() / total
+
+
+def posterior_offsets(sums, weights, noise_variance, is_ordered):
+    """Empirical-Bayes posterior mean of the offsets behind noisy sums.
+
+    Model: sums = weights * offsets + e, with independent e of variance noise_variance + weights
+    (the noise, and the sampling variance of the residuals), and Gaussian offsets: independent with
+    a common variance, or for ordered cells with a squared-exponential correlation along the bins
+    (the last cell, missing values, stands alone). The posterior means under a grid of variances
+    and lengths are averaged by their marginal likelihood (Rasmussen, Williams 2006, chapters 2
+    and 5).
+
+    Parameters
+    ----------
+    sums, weights : float64 arrays of shape (n_cells,)
+    noise_variance : float
+    is_ordered : bool
+
+    Returns
+    -------
+    float64 array of shape (n_cells,)
+    """
+    scale = np.sqrt(noise_variance + weights + 1e-12)
+    signal, whitened = weights / scale, sums / scale
+    likelihoods, means = [], []
+    for correlation in prior_correlations(len(sums), is_ordered):
+        values, vectors = np.linalg.eigh(signal[:, None] * correlation * signal)
+        rotated = vectors.T @ whitened
+        for variance in PRIOR_VARIANCES:
+            spread = variance * np.maximum(values, 0) + 1
+            likelihoods.append(-0.5 * (np.log(spread) + rotated**2 / spread).sum())
+            means.append(variance * (correlation @ (signal * (vectors @ (rotated / spread)))))
+    odds = np.exp(np.array(likelihoods) - max(likelihoods))
+    return (odds / odds.sum()) @ np.array(means)
+
+
+def prior_correlations(n_cells, is_ordered):
+    """Correlation matrices of the prior: none, and for ordered cells several lengths."""
+    yield np.eye(n_cells)
+    if not is_ordered:
+        return
+    bins = np.arange(n_cells - 1)
+    for length in PRIOR_LENGTHS:
+        correlation = np.eye(n_cells)
+        smooth = np.exp(-0.5 * ((bins[:, None] - bins) / length) ** 2)
+        correlation[:-1, :-1] = (1 - ROUGHNESS) * smooth + ROUGHNESS * np.eye(n_cells - 1)
+        yield correlation
+
+
+def recalibrate(histogram, sigma):
+    """Slope and intercept of a logistic fit to a noisy histogram of the score by class.
+
+    Parameters
+    ----------
+    histogram : float64 array of shape (SCORE_CELLS, 2)
+    sigma : float
+        Standard deviation of its noise.
+
+    Returns
+    -------
+    slope, intercept : float
+        The recalibrated score is ``slope * score + intercept``.
+    """
+    counts = np.where(histogram > NOISE_CUT * sigma, histogram, 0)
+    if not (counts.sum(axis=0) > 0).all():
+        return 1.0, 0.0  # one class only: no slope explains it
+    score = ((np.arange(SCORE_CELLS) + 0.5) / SCORE_CELLS * 2 - 1) * SCORE_REACH
+
+    def loss_and_gradient(parameters):
+        linear = parameters[0] * score + parameters[1]
+        loss = counts[:, 0] @ np.logaddexp(0, linear) + counts[:, 1] @ np.logaddexp(0, -linear)
+        slope = counts.sum(axis=1) * expit(linear) - counts[:, 1]
+        return loss / counts.sum(), np.array([slope @ score, slope.sum()]) / counts.sum()
+
+    found = minimize(
+        loss_and_gradient, [1.0, 0.0], jac=True, bounds=[(0.05, 2.0), (-5.0, 5.0)],
+        method="L-BFGS-B",
+    )  # fmt: skip
+    return found.x
+
+
+# Planning splits ----------------------------------------------------------------------------------
+
+
+def plan_splits(marginals, sigma, domain, score):
+    """Weights of features and categories and densities of thresholds, from noisy marginals.
+
+    Parameters
+    ----------
+    marginals : list of float64 arrays of shape (n_bins or n_categories, n_classes)
+        Noisy class counts without the cells of missing values.
+    sigma : float
+        Standard deviation of their noise.
+    domain : Domain
+    score : Score
+
+    Returns
+    -------
+    Guide
+    """
+    cdfs, category_weights, gains = [], [], []
+    for f, own in enumerate(marginals):
+        counts = np.where(own > NOISE_CUT * sigma, own, 0)
+        if domain.n_categories[f]:
+            gain, weights = category_gains(counts)
+            cdfs.append(None)
+            category_weights.append(weights)
+        else:
+            gain, cdf = threshold_cdf(counts)
+            cdfs.append((bin_edges(domain.lower[f], domain.upper[f]), cdf))
+            category_weights.append(None)
+        gains.append(gain)
+    weights = np.sqrt(np.array(gains) / max(*gains, 1e-12)) + 1e-12
+    weights = 0.9 * weights / weights.sum() + 0.1 / len(weights)
+    spare = np.full(score.n_scores, SCORE_SHARE / score.n_scores)
+    return Guide(
+        score,
+        np.concatenate([(1 - SCORE_SHARE) * weights, spare]),
+        tuple(cdfs),
+        tuple(category_weights),
+    )
+
+
+def gini_gain(left, right):
+    """Decrease of the Gini impurity per record by a split, from class counts (..., n_classes)."""
+
+    def impurity_sum(counts):
+        total = counts.sum(axis=-1)
+        return total - (counts**2).sum(axis=-1) / np.maximum(total, 1e-9)
+
+    whole = left + right
+    gain = impurity_sum(whole) - impurity_sum(left) - impurity_sum(right)
+    return np.maximum(gain, 0) / np.maximum(whole.sum(axis=-1), 1)
+
+
+def category_gains(counts):
+    """Best gain, and weights of the categories: 80 % by gain against the rest, 20 % uniform."""
+    gains = gini_gain(counts, counts.sum(axis=0) - counts)
+    return gains.max(), 0.8 * gains / max(gains.sum(), 1e-12) + 0.2 / len(gains)
+
+
+def threshold_cdf(counts):
+    """Best gain, and the distribution function of thresholds at the bin edges.
+
+    Their density is 30 % the records' mass, 50 % the gain of a split at the nearest edges, 20 %
+    uniform.
+    """
+    cumulative = np.cumsum(counts, axis=0)
+    gains = gini_gain(cumulative[:-1], cumulative[-1] - cumulative[:-1])
+    near = (np.append(gains, 0) + np.append(0, gains)) / 2
+    mass = counts.sum(axis=1)
+    density = 0.3 * mass / max(mass.sum(), 1e-9) + 0.5 * near / max(near.sum(), 1e-12)
+    cumulated = np.append(0, np.cumsum(density + 0.2 / len(counts)))
+    return gains.max(), cumulated / cumulated[-1]
