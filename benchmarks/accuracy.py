@@ -118,7 +118,8 @@ def run(data, method, epsilons, splits, seeds, delta, n_jobs):
             flush=True,
         )
         if data == "adult" and method == "paper":
-            compare_with_authors(epsilon, dict(zip(splits, results[..., 0].mean(axis=1), strict=True)))
+            accuracy = results[..., 0].mean(axis=1)
+            compare_with_authors(epsilon, dict(zip(splits, accuracy, strict=True)))
 
 
 def compare_with_authors(epsilon, accuracy_by_split):

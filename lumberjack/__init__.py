@@ -1,7 +1,7 @@
 """Differentially private random forests in the manner of scikit-learn."""
 
 from lumberjack.domain import Domain, PrivacyLeakWarning
-from lumberjack.forest import LumberjackClassifier
+from lumberjack.forest import LumberjackClassifier, LumberjackRegressor
 from lumberjack.ledger import PrivacyBudgetError, PrivacyLedger, make_private_scorer
 from lumberjack.privacy import PrivacyReport
 
@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Domain",
     "LumberjackClassifier",
+    "LumberjackRegressor",
     "PrivacyBudgetError",
     "PrivacyLeakWarning",
     "PrivacyLedger",

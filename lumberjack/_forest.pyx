@@ -28,9 +28,9 @@ cdef struct GrownTree:
     int status
 
 
-cdef int count_leaves(const Search *search, const int32_t *y, int32_t n_classes,
+cdef int count_leaves(const Search *search, const int32_t *y, int32_t n_classes, int32_t unit,
                       GrownTree *out) noexcept nogil:
-    """Count the classes in every leaf."""
+    """Count the classes in every leaf; soft labels (unit > 1) count as y of 1 and unit - y of 0."""
     cdef int32_t n_leaves = out.written.n_leaves
     cdef const SearchNode *node
     cdef int64_t *counts
@@ -44,13 +44,17 @@ cdef int count_leaves(const Search *search, const int32_t *y, int32_t n_classes,
         counts = &out.leaf_counts[<int64_t>leaf * n_classes]
         out.leaf_paths[leaf] = node.path
         for i in range(node.start, node.end):
-            counts[y[search.records[i]]] += 1
+            if unit == 1:
+                counts[y[search.records[i]]] += 1
+            else:
+                counts[0] += unit - y[search.records[i]]
+                counts[1] += y[search.records[i]]
     return OK
 
 
 cdef void grow_tree(Search search, const float *X, const int32_t *y, int32_t n_records,
-                    int32_t n_classes, SplitPlan plan, int32_t max_depth, uint64_t path,
-                    GrownTree *out) noexcept nogil:
+                    int32_t n_classes, int32_t unit, SplitPlan plan, int32_t max_depth,
+                    uint64_t path, GrownTree *out) noexcept nogil:
     """Grow one tree. `search` comes by value, with tables and bits set: each tree has its own."""
     cdef RandomTree tree
     memset(&tree, 0, sizeof(RandomTree))
@@ -65,7 +69,7 @@ cdef void grow_tree(Search search, const float *X, const int32_t *y, int32_t n_r
     if out.status == OK:
         out.status = write_tree(&search, &out.written)
     if out.status == OK:
-        out.status = count_leaves(&search, y, n_classes, out)
+        out.status = count_leaves(&search, y, n_classes, unit, out)
     close_tree(&tree)
     close_search(&search)
 
@@ -73,7 +77,7 @@ cdef void grow_tree(Search search, const float *X, const int32_t *y, int32_t n_r
 def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, SplitPlan plan,
                 int32_t max_depth, const uint64_t[::1] thresholds,
                 const double[::1] probabilities, uint64_t split_seed, int32_t n_estimators, bits,
-                bint lazy=True, int n_threads=1, const int32_t[::1] stop=None,
+                int32_t unit=1, bint lazy=True, int n_threads=1, const int32_t[::1] stop=None,
                 int32_t[:, ::1] test_counts=None):
     """Grow a forest of random trees, pruned by the private heavy-hitter search.
 
@@ -82,7 +86,8 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     X : float32 array of shape (n_features, n_records)
         Encoded features, one after the other.
     y : int32 array of shape (n_records,)
-        Class codes below `n_classes`.
+        Class codes below `n_classes`; with ``unit > 1`` soft labels from 0 to `unit`, and two
+        classes.
     n_classes : int
     plan : SplitPlan
     max_depth : int
@@ -94,6 +99,8 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     n_estimators : int
     bits : SystemBits or SeededBits
         Source of the noise of the tests.
+    unit : int
+        What one record adds to the counts of its leaf.
     lazy : bool
         Lazy tests: the same distribution, far less work.
     n_threads : int
@@ -142,7 +149,7 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
         open_bits(&search.bits, bits)
         for t in prange(n_estimators, nogil=True, schedule="dynamic", chunksize=1,
                         num_threads=n_threads):
-            grow_logged(search, X_data, y_data, n_records, n_classes, plan, max_depth,
+            grow_logged(search, X_data, y_data, n_records, n_classes, unit, plan, max_depth,
                         root_path(split_seed, t), &grown[t],
                         &test_counts[t, 0] if test_counts is not None else NULL)
         for t in range(n_estimators):
@@ -158,10 +165,10 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
 
 
 cdef void grow_logged(Search search, const float *X, const int32_t *y, int32_t n_records,
-                      int32_t n_classes, SplitPlan plan, int32_t max_depth, uint64_t path,
-                      GrownTree *out, int32_t *test_counts) noexcept nogil:
+                      int32_t n_classes, int32_t unit, SplitPlan plan, int32_t max_depth,
+                      uint64_t path, GrownTree *out, int32_t *test_counts) noexcept nogil:
     search.test_counts = test_counts
-    grow_tree(search, X, y, n_records, n_classes, plan, max_depth, path, out)
+    grow_tree(search, X, y, n_records, n_classes, unit, plan, max_depth, path, out)
 
 
 def raise_status(int status):

@@ -2,13 +2,14 @@
 
 import threading
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lumberjack import _forest, _predict, _tree, accounting, guide, ledger, noise, privacy
@@ -32,6 +33,12 @@ MAX_RECORDS = 2**31 - 1
 
 # Below this many rows a thread, starting threads costs more than it gains.
 ROWS_PER_THREAD = 2048
+
+
+SEEDED = (
+    "random_state is given: the noise can be recomputed by anyone who knows it, so this model must "
+    "not be published; use random_state=None for a release"
+)
 
 
 class Tree(NamedTuple):
@@ -63,7 +70,276 @@ class Tree(NamedTuple):
     votes: np.ndarray
 
 
-class LumberjackClassifier(ClassifierMixin, BaseEstimator):
+class BaseLumberjack(BaseEstimator):
+    """What classifier and regressor share: check, calibrate, grow, release, traverse."""
+
+    # Overridden by a parameter of the classifier.
+    leaf = "counts"
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def _fit(self, X, y, n_classes, domain, encode_target):
+        """Grow a private forest and set all fitted attributes.
+
+        Parameters
+        ----------
+        X, y
+            The table, as given.
+        n_classes : int
+            2 for a regression.
+        domain : Domain
+        encode_target : callable
+            From the unit of soft labels to the encoded target.
+        """
+        calibration = self._calibrate(domain, n_classes)
+        split_seed, bits = noise.derive_keys(self.random_state)
+        report = privacy.make_report(calibration, domain.inferred, bits)
+        # Before the records are read, and not given back whatever happens: what is left then says
+        # nothing about them.
+        ledger.charge_fit(self.ledger, report, type(self).__name__)
+        unit = self._label_unit(calibration, domain)
+        encoded = domain.encode(X, caller=type(self).__name__)
+        target = encode_target(unit)
+        if encoded.shape[1] > MAX_RECORDS:
+            raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
+        if bits.seeded:
+            warnings.warn(SEEDED, PrivacyLeakWarning, stacklevel=3)
+        if self.verbose:
+            print(report)
+        # Between here and the noise everything is private. Attributes are set only at the end, so
+        # that a fit that fails or is interrupted leaves nothing half done.
+        found, grown = self._grow(
+            encoded, target, n_classes, unit, domain, calibration, split_seed, bits
+        )
+        nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = grown
+        released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits, unit)
+        validate_data(self, X, y, skip_check_array=True)
+        fitted = {
+            "domain_": domain,
+            "privacy_": report,
+            "guide_": found,
+            "nodes_": nodes,
+            "tree_offsets_": tree_offsets,
+            "leaf_offsets_": leaf_offsets,
+            "leaf_votes_": votes,
+            "class_prior_": prior,
+        }
+        if self.leaf == "counts":
+            fitted["leaf_counts_"] = released
+        self.__dict__.pop("leaf_counts_", None)
+        self.__dict__.update(fitted)
+        if self.verbose:
+            print(f"released {self.n_estimators} trees with {len(votes)} leaves")
+        return self
+
+    def _check_parameters(self):
+        check_integer("n_estimators", self.n_estimators, 1)
+        check_integer("max_depth", self.max_depth, 1, MAX_DEPTH)
+        check_integer("records_per_unit", self.records_per_unit, 1)
+        check_choice("splitter", self.splitter, ("guided", "random"))
+        check_choice("leaf", self.leaf, ("counts", "majority"))
+        check_choice("accounting", self.accounting, ("joint", "split"))
+        check_real("epsilon", self.epsilon)
+        check_real("delta", self.delta)
+        if self.threshold is not None:
+            check_real("threshold", self.threshold)
+        if self.n_jobs is not None:
+            check_integer("n_jobs", self.n_jobs)
+        self._budget_shares()
+
+    def _budget_shares(self):
+        """The shares asked for; a guide gets one if and only if there is a guide."""
+        if self.budget_shares is None:
+            if self.splitter == "guided" and self.accounting == "split":
+                raise ValueError(
+                    'accounting="split" knows no guide; use accounting="joint", or '
+                    'splitter="random" for the method of the paper'
+                )
+            return DEFAULT_SHARES[self.splitter]
+        if not isinstance(self.budget_shares, Mapping):
+            raise TypeError(
+                "budget_shares must be a dict of shares that sum to 1, such as "
+                f"{DEFAULT_SHARES[self.splitter]}"
+            )
+        guided = self.splitter == "guided"
+        if guided != (self.budget_shares.get("guide", 0) != 0):
+            raise ValueError(
+                'budget_shares must give "guide" a share with splitter="guided", and none with '
+                f'splitter="random"; such as {DEFAULT_SHARES[self.splitter]}'
+            )
+        return self.budget_shares
+
+    def _calibrate(self, domain, n_classes):
+        return accounting.calibrate(
+            self.epsilon,
+            self.delta,
+            n_estimators=self.n_estimators,
+            max_depth=self.max_depth,
+            leaf=self.leaf,
+            accounting=self.accounting,
+            budget_shares=self._budget_shares(),
+            records_per_unit=self.records_per_unit,
+            threshold=self.threshold,
+            n_features=len(domain.feature_names),
+            n_classes=n_classes,
+        )
+
+    def _label_unit(self, calibration, domain):
+        """What a record adds to counts: 1, as labels are classes."""
+        return 1
+
+    def _grow(self, encoded, target, n_classes, unit, domain, calibration, split_seed, bits):
+        """Fit the guide, if any, and grow; the leaf counts that come back are exact and private."""
+        thresholds, probabilities = noise.test_table(
+            calibration.sigma_tests,
+            calibration.threshold,
+            calibration.slack,
+            calibration.records_per_unit,
+            encoded.shape[1],
+        )
+        n_threads = effective_n_jobs(self.n_jobs)
+        stop = np.zeros(1, dtype=np.int32)
+
+        def work():
+            found = None
+            X = encoded
+            plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
+            if self.splitter == "guided":
+                found = guide.fit_guide(
+                    X,
+                    target,
+                    domain,
+                    n_classes,
+                    calibration.mu_guide,
+                    bits,
+                    unit=unit,
+                    records_per_unit=calibration.records_per_unit,
+                    n_threads=n_threads,
+                )
+                X = np.concatenate([X, found.score.columns(X, n_threads)])
+                plan = found.split_plan(domain)
+            return found, _forest.grow_forest(
+                X,
+                target,
+                n_classes,
+                plan,
+                self.max_depth,
+                thresholds,
+                probabilities,
+                split_seed,
+                self.n_estimators,
+                bits,
+                unit=unit,
+                n_threads=min(n_threads, self.n_estimators),
+                stop=stop,
+            )
+
+        return run_interruptibly(work, stop)
+
+    def _probabilities(self, X):
+        """Class probabilities by the vote of the leaves, and of the score if there is one."""
+        rows, score_probabilities = self._encode_rows(X)
+        n_threads = self._prediction_threads(len(rows))
+        votes = run_threads(
+            lambda: _predict.sum_votes(
+                rows,
+                self.nodes_,
+                self.tree_offsets_,
+                self.leaf_offsets_,
+                self.leaf_votes_,
+                n_threads,
+            ),
+            n_threads,
+        )
+        total = votes.sum(axis=1, keepdims=True)
+        silent = total[:, 0] == 0
+        votes[silent] = self.class_prior_
+        total[silent] = 1
+        if score_probabilities is None:
+            return votes / total
+        return combine(votes / total, score_probabilities)
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
+        return {**state, "ledger": charged}
+
+    def __setstate__(self, state):
+        charged = ledger.ledger_from_pickle(state.get("ledger"))
+        super().__setstate__({**state, "ledger": charged})
+
+    def apply(self, X):
+        """Index of the leaf that each row falls into, in each tree.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        int32 ndarray of shape (n_samples, n_estimators)
+            Node indices as in `trees_`.
+        """
+        rows, _ = self._encode_rows(X)
+        n_threads = self._prediction_threads(len(rows))
+        return run_threads(
+            lambda: _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads), n_threads
+        )
+
+    def decision_path(self, X):
+        """The nodes that each row passes.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        indicator : CSR matrix of shape (n_samples, n_nodes)
+            One where a row passes a node, the trees side by side.
+        n_nodes_ptr : ndarray of shape (n_estimators + 1,)
+            ``indicator[:, n_nodes_ptr[t]:n_nodes_ptr[t + 1]]`` is tree t.
+        """
+        leaves = self.apply(X)
+        indicators = [
+            sparse.csr_array(path_matrix(tree))[leaves[:, t]] for t, tree in enumerate(self.trees_)
+        ]
+        return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
+
+    @property
+    def trees_(self):
+        """The released trees, a list of `Tree`."""
+        check_is_fitted(self)
+        return [
+            read_tree(
+                self.nodes_[self.tree_offsets_[t] : self.tree_offsets_[t + 1]],
+                self.leaf_votes_[self.leaf_offsets_[t] : self.leaf_offsets_[t + 1]],
+            )
+            for t in range(len(self.tree_offsets_) - 1)
+        ]
+
+    def _encode_rows(self, X):
+        """Encoded rows with their score columns, and the score's probabilities (or None)."""
+        check_is_fitted(self)
+        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__)
+        if self.guide_ is None:
+            return rows, None
+        n_threads = self._prediction_threads(len(rows))
+        columns, probabilities = run_threads(
+            lambda: self.guide_.score.evaluate(rows, n_threads), n_threads
+        )
+        return np.hstack([rows, columns]), probabilities
+
+    def _prediction_threads(self, n_rows):
+        return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
+
+
+class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
     """A differentially private random forest for classification.
 
     Grows random trees and prunes them by a private heavy-hitter search, so that only well-filled
@@ -193,13 +469,6 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         self.ledger = ledger
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.non_deterministic = self.random_state is None
-        return tags
-
     def fit(self, X, y):
         """Grow a private forest.
 
@@ -225,127 +494,12 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         domain = Domain.declare(
             X, y, bounds=self.bounds, categories=self.categories, classes=self.classes
         )
-        calibration = self._calibrate(domain)
-        split_seed, bits = noise.derive_keys(self.random_state)
-        report = privacy.make_report(calibration, domain.inferred, bits)
-        # Before the records are read, and not given back whatever happens: what is left then says
-        # nothing about them.
-        ledger.charge_fit(self.ledger, report, type(self).__name__)
-        encoded = domain.encode(X, caller=type(self).__name__)
-        codes = domain.encode_classes(y)
-        if encoded.shape[1] > MAX_RECORDS:
-            raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
-        if bits.seeded:
-            warnings.warn(
-                "random_state is given: the noise can be recomputed by anyone who knows it, so "
-                "this model must not be published; use random_state=None for a release",
-                PrivacyLeakWarning,
-                stacklevel=2,
-            )
-        if self.verbose:
-            print(report)
-        # Between here and the noise everything is private. Attributes are set only at the end, so
-        # that a fit that fails or is interrupted leaves nothing half done.
-        found, grown = self._grow(encoded, codes, domain, calibration, split_seed, bits)
-        nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = grown
-        released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits)
-        validate_data(self, X, y, skip_check_array=True)
-        self.domain_ = domain
+        self._fit(X, y, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
         self.classes_ = domain.classes
-        self.privacy_ = report
-        self.guide_ = found
-        self.nodes_ = nodes
-        self.tree_offsets_ = tree_offsets
-        self.leaf_offsets_ = leaf_offsets
-        self.leaf_votes_ = votes
-        self.class_prior_ = prior
-        if self.leaf == "counts":
-            self.leaf_counts_ = released
-        elif hasattr(self, "leaf_counts_"):
-            del self.leaf_counts_
-        if self.verbose:
-            print(f"released {self.n_estimators} trees with {len(votes)} leaves")
         return self
 
-    def _check_parameters(self):
-        check_integer("n_estimators", self.n_estimators, 1)
-        check_integer("max_depth", self.max_depth, 1, MAX_DEPTH)
-        check_integer("records_per_unit", self.records_per_unit, 1)
-        check_choice("splitter", self.splitter, ("guided", "random"))
-        check_choice("leaf", self.leaf, ("counts", "majority"))
-        check_choice("accounting", self.accounting, ("joint", "split"))
-        check_real("epsilon", self.epsilon)
-        check_real("delta", self.delta)
-        if self.threshold is not None:
-            check_real("threshold", self.threshold)
-
-    def _calibrate(self, domain):
-        return accounting.calibrate(
-            self.epsilon,
-            self.delta,
-            n_estimators=self.n_estimators,
-            max_depth=self.max_depth,
-            leaf=self.leaf,
-            accounting=self.accounting,
-            budget_shares=(
-                DEFAULT_SHARES[self.splitter]
-                if self.budget_shares is None
-                else self.budget_shares
-            ),
-            records_per_unit=self.records_per_unit,
-            threshold=self.threshold,
-            n_features=len(domain.feature_names),
-            n_classes=len(domain.classes),
-        )
-
-    def _grow(self, encoded, codes, domain, calibration, split_seed, bits):
-        """Fit the guide, if any, and grow; the leaf counts that come back are exact and private."""
-        thresholds, probabilities = noise.test_table(
-            calibration.sigma_tests,
-            calibration.threshold,
-            calibration.slack,
-            calibration.records_per_unit,
-            encoded.shape[1],
-        )
-        n_threads = effective_n_jobs(self.n_jobs)
-        stop = np.zeros(1, dtype=np.int32)
-
-        def work():
-            found = None
-            X = encoded
-            plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
-            if self.splitter == "guided":
-                found = guide.fit_guide(
-                    X,
-                    codes,
-                    domain,
-                    len(domain.classes),
-                    calibration.mu_guide,
-                    bits,
-                    records_per_unit=calibration.records_per_unit,
-                    n_threads=n_threads,
-                )
-                X = np.concatenate([X, found.score.columns(X, n_threads)])
-                plan = found.split_plan(domain)
-            return found, _forest.grow_forest(
-                X,
-                codes,
-                len(domain.classes),
-                plan,
-                self.max_depth,
-                thresholds,
-                probabilities,
-                split_seed,
-                self.n_estimators,
-                bits,
-                n_threads=min(n_threads, self.n_estimators),
-                stop=stop,
-            )
-
-        return run_interruptibly(work, stop)
-
     def predict_proba(self, X):
-        """Class probabilities: the mean of the leaves' votes.
+        """Class probabilities: the mean of the leaves' votes, joined with the score's.
 
         Parameters
         ----------
@@ -358,26 +512,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``.
         """
-        rows, score_probabilities = self._encode_rows(X)
-        n_threads = self._prediction_threads(len(rows))
-        votes = run_threads(
-            lambda: _predict.sum_votes(
-                rows,
-                self.nodes_,
-                self.tree_offsets_,
-                self.leaf_offsets_,
-                self.leaf_votes_,
-                n_threads,
-            ),
-            n_threads,
-        )
-        total = votes.sum(axis=1, keepdims=True)
-        silent = total[:, 0] == 0
-        votes[silent] = self.class_prior_
-        total[silent] = 1
-        if score_probabilities is None:
-            return votes / total
-        return combine(votes / total, score_probabilities)
+        return self._probabilities(X)
 
     def predict(self, X):
         """The most probable class.
@@ -390,7 +525,7 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        probabilities = self.predict_proba(X)
+        probabilities = self._probabilities(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
     def score(self, X, y, sample_weight=None):
@@ -413,17 +548,169 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
         return super().score(X, y, sample_weight)
 
-    def __getstate__(self):
-        state = super().__getstate__()
-        charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
-        return {**state, "ledger": charged}
 
-    def __setstate__(self, state):
-        charged = ledger.ledger_from_pickle(state.get("ledger"))
-        super().__setstate__({**state, "ledger": charged})
+class LumberjackRegressor(RegressorMixin, BaseLumberjack):
+    """A differentially private random forest for regression.
 
-    def apply(self, X):
-        """Index of the leaf that each row falls into, in each tree.
+    Grows random trees and prunes them by a private heavy-hitter search, so that only well-filled
+    nodes are split. The target, clipped to its public bounds and scaled to y in [0, 1], counts as y
+    of one class and 1 - y of another, so that leaves release noisy sums of both. What the fitted
+    estimator holds is (epsilon, delta)-differentially private under adding or removing one unit,
+    given that all bounds and categories were declared without looking at the data.
+
+    Parameters
+    ----------
+    n_estimators : int, default=30
+        Number of trees.
+    epsilon : float, default=1.0
+        Privacy parameter. Infinity means no noise and no privacy.
+    delta : float, default=1e-6
+        Privacy parameter, well below one over the number of records.
+    max_depth : int, default=31
+        Number of levels of nodes that may be split. The privacy cost grows with
+        ``1 + floor(log2(max_depth))`` only, so that values of the form 2^j - 1 waste nothing.
+    splitter : {"guided", "random"}, default="guided"
+        How splits are drawn. "guided": likelier where noisy marginals promise most, with a
+        privately fitted additive score as one more feature, which also joins the vote. "random":
+        independent of the data, features equally likely, thresholds uniform, as in the paper.
+    accounting : {"joint", "split"}, default="joint"
+        One budget shared by structure and leaves, or basic composition of the two.
+    budget_shares : dict, default=None
+        Shares of "guide", "structure" and "leaves", summing to 1; 0.5, 0.2 and 0.3 by default,
+        and 0.75 and 0.25 for structure and leaves of random splits.
+    threshold : float, default=None
+        Records that a node needs to be split, tau. By default the least that privacy allows. With
+        an infinite epsilon it must be given.
+    records_per_unit : int, default=1
+        Up to how many records belong to one protected unit, such as a person.
+    bounds : pair, pair of arrays, dict or "infer", default=None
+        Public bounds of the numeric columns.
+    categories : dict or "infer", default=None
+        Public categories of the categorical columns. A pandas categorical column declares its own.
+    target_bounds : pair or "infer", default=None
+        Public bounds of the target.
+    n_jobs : int, default=None
+        Threads, as in scikit-learn; the result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        None draws all noise from the operating system. Anything else makes the fit reproducible
+        and voids the guarantee against anyone who knows it.
+    ledger : PrivacyLedger or tuple of them, default=None
+        Accounts that the fit is charged to before it reads a record, beside those of every active
+        ``with PrivacyLedger(...)``. It refuses a fit that would overdraw.
+    verbose : int, default=0
+        Print what is public: the calibration and the size of the released forest.
+
+    Attributes
+    ----------
+    domain_ : Domain
+        The declared (or inferred) domain.
+    privacy_ : privacy.PrivacyReport
+        The guarantee; ``print(model.privacy_)`` reads well.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only when the columns have names.
+    guide_ : guide.Guide or None
+        Weights and densities of the splits and the additive score (``splitter="guided"``). The
+        score columns are features ``n_features_in_`` and up of the trees.
+    nodes_ : structured array
+        Nodes of all trees: feature, threshold, right, flags. See `trees_` for the plain arrays.
+    tree_offsets_, leaf_offsets_ : int64 arrays of shape (n_estimators + 1,)
+        Where the nodes and the leaves of each tree start.
+    leaf_counts_ : float64 array of shape (n_leaves, 2)
+        Noisy sums of 1 - y and y, the target scaled to [0, 1].
+    leaf_votes_ : float64 array of shape (n_leaves, 2)
+        What each leaf adds to both.
+    class_prior_ : float64 array of shape (2,)
+        Answer where no leaf has a vote.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lumberjack import LumberjackRegressor
+    >>> hours = np.random.default_rng(0).uniform(0, 24, size=(5000, 1))
+    >>> demand = 50 - 40 * np.cos(hours[:, 0] / 12 * np.pi)
+    >>> model = LumberjackRegressor(bounds=(0, 24), target_bounds=(0, 100)).fit(hours, demand)
+    >>> model.score(hours, demand) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        n_estimators=30,
+        *,
+        epsilon=1.0,
+        delta=1e-6,
+        max_depth=31,
+        splitter="guided",
+        accounting="joint",
+        budget_shares=None,
+        threshold=None,
+        records_per_unit=1,
+        bounds=None,
+        categories=None,
+        target_bounds=None,
+        n_jobs=None,
+        random_state=None,
+        ledger=None,
+        verbose=0,
+    ):
+        self.n_estimators = n_estimators
+        self.epsilon = epsilon
+        self.delta = delta
+        self.max_depth = max_depth
+        self.splitter = splitter
+        self.accounting = accounting
+        self.budget_shares = budget_shares
+        self.threshold = threshold
+        self.records_per_unit = records_per_unit
+        self.bounds = bounds
+        self.categories = categories
+        self.target_bounds = target_bounds
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.ledger = ledger
+        self.verbose = verbose
+
+    def fit(self, X, y):
+        """Grow a private forest.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Values outside `target_bounds` are clipped.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in `LumberjackClassifier.fit`.
+        PrivacyBudgetError
+            A ledger has too little left for this fit (a ValueError, too).
+        """
+        self._check_parameters()
+        domain = Domain.declare(
+            X,
+            y,
+            bounds=self.bounds,
+            categories=self.categories,
+            target_bounds=self.target_bounds,
+            regression=True,
+        )
+        return self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
+
+    def _label_unit(self, calibration, domain):
+        """Steps of the scaled target in 1: as fine as the samplers allow (`guide.grid_steps`)."""
+        sigma = calibration.sigma_leaves
+        if self.splitter == "guided":
+            sigma = max(sigma, guide.marginals_sigma(calibration, domain.n_features))
+        return max(2, guide.grid_steps(sigma))
+
+    def predict(self, X):
+        """The expected target.
 
         Parameters
         ----------
@@ -431,67 +718,36 @@ class LumberjackClassifier(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        int32 ndarray of shape (n_samples, n_estimators)
-            Node indices as in `trees_`.
+        float64 ndarray of shape (n_samples,)
         """
-        rows, _ = self._encode_rows(X)
-        n_threads = self._prediction_threads(len(rows))
-        return run_threads(
-            lambda: _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads), n_threads
-        )
+        low, high = self.domain_.target_bounds
+        return low + (high - low) * self._probabilities(X)[:, 1]
 
-    def decision_path(self, X):
-        """The nodes that each row passes.
+    def score(self, X, y, sample_weight=None):
+        """R^2, an exact number about the records that are scored.
+
+        Inside a ledger it is recorded as outside the guarantee, with a `PrivacyLeakWarning`; see
+        `make_private_scorer` for a score that is charged instead.
 
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
 
         Returns
         -------
-        indicator : CSR matrix of shape (n_samples, n_nodes)
-            One where a row passes a node, the trees side by side.
-        n_nodes_ptr : ndarray of shape (n_estimators + 1,)
-            ``indicator[:, n_nodes_ptr[t]:n_nodes_ptr[t + 1]]`` is tree t.
+        float
         """
-        leaves = self.apply(X)
-        indicators = [
-            sparse.csr_array(path_matrix(tree))[leaves[:, t]] for t, tree in enumerate(self.trees_)
-        ]
-        return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
-
-    @property
-    def trees_(self):
-        """The released trees, a list of `Tree`."""
-        check_is_fitted(self)
-        return [
-            read_tree(
-                self.nodes_[self.tree_offsets_[t] : self.tree_offsets_[t + 1]],
-                self.leaf_votes_[self.leaf_offsets_[t] : self.leaf_offsets_[t + 1]],
-            )
-            for t in range(len(self.tree_offsets_) - 1)
-        ]
-
-    def _encode_rows(self, X):
-        """Encoded rows with their score columns, and the score's probabilities (or None)."""
-        check_is_fitted(self)
-        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__)
-        if self.guide_ is None:
-            return rows, None
-        n_threads = self._prediction_threads(len(rows))
-        columns, probabilities = run_threads(
-            lambda: self.guide_.score.evaluate(rows, n_threads), n_threads
-        )
-        return np.hstack([rows, columns]), probabilities
-
-    def _prediction_threads(self, n_rows):
-        return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
+        if ledger.record_exact_score(self.ledger, type(self).__name__):
+            warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
+        return super().score(X, y, sample_weight)
 
 
 # Leaves ---------------------------------------------------------------------------------------
 
 
-def release_leaves(leaf_counts, leaf_paths, calibration, bits):
+def release_leaves(leaf_counts, leaf_paths, calibration, bits, unit=1):
     """Make the private leaf counts public: noise, votes and the class prior.
 
     Every cell of every leaf gets noise, empty ones too.
@@ -502,11 +758,13 @@ def release_leaves(leaf_counts, leaf_paths, calibration, bits):
     leaf_paths : uint64 array of shape (n_leaves,)
     calibration : accounting.Calibration
     bits : noise.SystemBits or noise.SeededBits
+    unit : int
+        What one record adds to the counts.
 
     Returns
     -------
-    released : int64 array
-        Noisy counts (n_leaves, n_classes), or the chosen classes (n_leaves,).
+    released : array
+        Noisy counts (n_leaves, n_classes) in records, or the chosen classes (n_leaves,).
     votes : float64 array of shape (n_leaves, n_classes)
     prior : float64 array of shape (n_classes,)
     """
@@ -516,7 +774,9 @@ def release_leaves(leaf_counts, leaf_paths, calibration, bits):
         released = noise.exponential_choice(leaf_counts, calibration.epsilon_leaf, words)
         return released, np.eye(n_classes)[released], np.full(n_classes, 1 / n_classes)
     words = bits.draw("leaf counts", leaf_paths, n_classes)
-    released = leaf_counts + noise.rounded_gaussian(words, calibration.sigma_leaves)
+    released = leaf_counts + noise.rounded_gaussian(words, unit * calibration.sigma_leaves)
+    if unit > 1:
+        released = released / unit
     return released, *vote(released, calibration.sigma_leaves)
 
 
@@ -658,13 +918,13 @@ def run_threads(function, n_threads):
 # Parameters ---------------------------------------------------------------------------------------
 
 
-def check_integer(name, value, low, high=None):
+def check_integer(name, value, low=None, high=None):
     """Raise unless `value` is an integer in the range; a bool is not one."""
-    limits = f"at least {low}" if high is None else f"from {low} to {high}"
+    limits = "" if low is None else f" at least {low}" if high is None else f" from {low} to {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer {limits}, got {type(value).__name__}")
-    if value < low or (high is not None and value > high):
-        raise ValueError(f"{name} must be {limits}, got {value}")
+        raise TypeError(f"{name} must be an integer{limits}, got {type(value).__name__}")
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise ValueError(f"{name} must be{limits}, got {value}")
 
 
 def check_real(name, value):

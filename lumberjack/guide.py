@@ -10,6 +10,7 @@ The records are read by four queries only (`Queries`); everything else in this f
 noisy answers.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -195,9 +196,7 @@ class Queries:
         """
         rounding = 0.0 if self.n_scores == 1 else math.sqrt(self.n_scores) / 2
         largest = self.sigma((norm + rounding) * repeats, share)
-        steps = LARGEST_SIGMA
-        if largest > 0:
-            steps = max(1, min(LARGEST_SIGMA, math.floor(LARGEST_SIGMA / largest)))
+        steps = grid_steps(largest)
         return self.sigma((norm + rounding / steps) * repeats, share), steps
 
     def _noisy(self, sums, sigma, purpose):
@@ -261,6 +260,21 @@ class Queries:
         return self._noisy(sums, sigma * self._unit, "recalibration") / self._unit, sigma
 
 
+def grid_steps(sigma):
+    """Steps of a grid in 1 such that noise has at most `LARGEST_SIGMA` steps of deviation."""
+    if sigma == 0:
+        return LARGEST_SIGMA
+    return max(1, min(LARGEST_SIGMA, math.floor(LARGEST_SIGMA / sigma)))
+
+
+def marginals_sigma(calibration, n_features):
+    """Noise of the marginals in records, before there is a guide."""
+    if math.isinf(calibration.mu_guide):
+        return 0.0
+    scale = math.sqrt(n_features / MARGINALS_SHARE)
+    return calibration.records_per_unit * scale / calibration.mu_guide
+
+
 # Fitting ----------------------------------------------------------------------------------------
 
 
@@ -290,7 +304,7 @@ def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, 
     binning = _guide.Binning(domain.n_categories, edges)
     queries = Queries(X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads)
     marginals, sigma = queries.marginals()
-    parts = [slice(*ends) for ends in zip(binning.cell_start[:-1], binning.cell_start[1:])]
+    parts = [slice(*ends) for ends in itertools.pairwise(binning.cell_start)]
     tables, intercepts = fit_score(queries, marginals, sigma, parts, domain.n_categories == 0)
     score = Score(domain.n_categories, edges, tables, intercepts)
     return plan_splits([marginals[part][:-1] for part in parts], sigma, domain, score)

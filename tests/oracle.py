@@ -8,7 +8,8 @@ package, so that the tests compare two independent readings of the method:
 * ``NaiveTree``, a random tree of dictionaries that grows where it is looked at;
 * ``NaiveTree.search``, the search for heavy hitters, level by level, without lazy tests;
 * ``outcome_distribution``, the exact distribution of the search's result on a small tree;
-* ``walk``, prediction by following the nodes.
+* ``walk``, prediction by following the nodes;
+* ``NaiveScore``, what one record adds to each query of the guide, and ``posterior_mean``.
 """
 
 import hashlib
@@ -666,3 +667,147 @@ def assert_same_forest(kernel, naive):
     assert leaf_offsets.tolist() == expected[1]
     assert leaf_counts.tolist() == expected[2]
     assert leaf_paths.tolist() == expected[3]
+
+
+# --- the guide's queries -------------------------------------------------------------------
+
+
+class NaiveScore:
+    """Cells and score of one record at a time, and what the record adds to each query.
+
+    Parameters
+    ----------
+    n_categories : sequence of int
+        For each feature, 0 for a numeric one.
+    inner_edges : sequence of sequences of float
+        For each numeric feature the edges between its bins.
+    tables : sequence of sequences of float, optional
+        One row a cell, one column a score.
+    intercepts : sequence of float, optional
+    """
+
+    def __init__(self, n_categories, inner_edges, tables=(), intercepts=()):
+        self.n_categories = [int(count) for count in n_categories]
+        self.edges = [[float(edge) for edge in edges] for edges in inner_edges]
+        self.tables = [[float(entry) for entry in row] for row in tables]
+        self.intercepts = [float(own) for own in intercepts]
+        sizes = [
+            (count or len(edges) + 1) + 1
+            for count, edges in zip(self.n_categories, self.edges, strict=True)
+        ]
+        self.starts = [0, *accumulate(sizes)]
+
+    def cells(self, x):
+        """The cell of each feature of a record, None for an unknown category."""
+        found = []
+        for f, value in enumerate(x):
+            value = float(value)
+            if math.isnan(value):
+                found.append(self.starts[f + 1] - 1)
+            elif self.n_categories[f]:
+                found.append(self.starts[f] + int(value) if value >= 0 else None)
+            else:
+                found.append(self.starts[f] + sum(edge < value for edge in self.edges[f]))
+        return found
+
+    def scores(self, x):
+        """The log-odds: intercept and table entries, added in the order of the features."""
+        scores = list(self.intercepts)
+        for cell in self.cells(x):
+            if cell is not None:
+                scores = [s + entry for s, entry in zip(scores, self.tables[cell], strict=True)]
+        return scores
+
+    def probabilities(self, x):
+        """Of class 1 for one score, else of every class."""
+        odds = [sigmoid(s) for s in self.scores(x)]
+        if len(odds) == 1:
+            return odds
+        total = 0.0
+        for own in odds:
+            total += own
+        return [own / total for own in odds]
+
+    def columns(self, x, centres):
+        """The score columns."""
+        pairs = zip(self.scores(x), centres, strict=True)
+        return [0.5 * (sigmoid(s) + sigmoid(s - centre)) for s, centre in pairs]
+
+    def marginals(self, x, y, n_classes, unit):
+        """What a record adds to the class marginals, by (cell, class)."""
+        added = soft_counts(y, n_classes, unit)
+        cells = [cell for cell in self.cells(x) if cell is not None]
+        return {(cell, c): n for cell in cells for c, n in enumerate(added) if n}
+
+    def residuals(self, x, y, unit, steps):
+        """What a record adds to the residual sums, by (cell, score)."""
+        p = self.probabilities(x)
+        labels = [y / unit] if len(p) == 1 else [float(y == s) for s in range(len(p))]
+        rounded = [
+            math.floor((label - own) * steps + 0.5) for label, own in zip(labels, p, strict=True)
+        ]
+        cells = [cell for cell in self.cells(x) if cell is not None]
+        return {(cell, s): n for cell in cells for s, n in enumerate(rounded)}
+
+    def curvature(self, x, direction, reach, steps):
+        """What a record adds to the curvature sums, by score."""
+        zeros = [0.0] * len(self.intercepts)
+        change = NaiveScore(self.n_categories, self.edges, direction, zeros).scores(x)
+        added = {}
+        for s, (p, own) in enumerate(zip(self.probabilities(x), change, strict=True)):
+            d = min(abs(own), reach) / reach
+            added[s] = math.floor(4 * p * (1 - p) * d * d * steps + 0.5)
+        return added
+
+    def histogram(self, x, y, unit, n_cells, reach):
+        """What a record adds to the score histogram, by (score, cell, class or the rest)."""
+        added = {}
+        for s, score in enumerate(self.scores(x)):
+            position = (score + reach) / (2 * reach) * n_cells
+            cell = min(max(math.floor(position), 0), n_cells - 1)
+            own = y if len(self.intercepts) == 1 else int(y == s)
+            for side, n in enumerate(soft_counts(own, 2, unit)):
+                added[s, cell, side] = n
+        return added
+
+
+def sigmoid(s):
+    """1 / (1 + e^-s)."""
+    try:
+        return 1.0 / (1.0 + math.exp(-s))
+    except OverflowError:
+        return 0.0
+
+
+def soft_counts(y, n_classes, unit):
+    """The counts that one label adds to the classes: `unit` in all."""
+    if unit > 1:
+        return [unit - int(y), int(y)]
+    return [int(c == y) for c in range(n_classes)]
+
+
+def sum_up(shape, contributions):
+    """Sum of what single records add."""
+    total = np.zeros(shape, dtype=np.int64)
+    for added in contributions:
+        for place, n in added.items():
+            total[place] += n
+    return total
+
+
+def posterior_mean(sums, weights, noise_variance, covariances):
+    """Bayesian model average of Gaussian regressions with dense matrices.
+
+    sums = weights * offsets + e with var e = noise_variance + weights; offsets ~ N(0, C) for each
+    of the equally likely `covariances` C.
+    """
+    design = np.diag(weights)
+    error = np.diag(noise_variance + weights + 1e-12)
+    log_likelihoods, means = [], []
+    for covariance in covariances:
+        marginal = design @ covariance @ design + error
+        solved = np.linalg.solve(marginal, sums)
+        log_likelihoods.append(-0.5 * (np.linalg.slogdet(marginal)[1] + sums @ solved))
+        means.append(covariance @ design @ solved)
+    odds = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
+    return odds / odds.sum() @ np.array(means)

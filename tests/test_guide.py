@@ -1,0 +1,602 @@
+"""The guide: queries against a naive oracle, sensitivities, and what follows from noisy sums."""
+
+import itertools
+import math
+import warnings
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import oracle
+import pytest
+from lumberjack._guide import Binning
+from scipy.special import expit, logit
+
+from lumberjack import _guide, _tree, accounting, guide, noise
+
+SEEDS = range(12)
+LABELS = [(2, 1), (2, 6), (2, 4096), (3, 1), (5, 1)]  # classes, unit of soft labels
+THREADS = (1, 2, 3, 64)
+QUERIES = ("class_marginals", "residual_sums", "curvature_sums", "score_histogram")
+
+
+def problem(seed, n_classes=2, unit=1, max_records=60, scale=2.0):
+    """Random records of all kinds, also on the edges and far outside, with a random score."""
+    rng = np.random.default_rng([seed, n_classes, unit])
+    given = oracle.random_problem(rng, max_records)
+    X, n_features = given["X"], len(given["X"])
+    edges = []
+    for f in range(n_features):
+        low, high = given["lower"][f], given["upper"][f]
+        if given["n_categories"][f]:
+            own = np.zeros(0)
+        elif rng.random() < 0.5:
+            own = guide.bin_edges(low, high)[1:-1]
+        else:
+            own = np.sort(rng.uniform(low, high, rng.integers(0, 9)))
+        own = own.astype(np.float32)
+        if len(own):  # exactly on an edge, next to it, and in the end bins
+            places = rng.integers(0, X.shape[1], 5)
+            edge = rng.choice(own)
+            beyond = np.nextafter(edge, np.float32([-np.inf, np.inf]))
+            X[f, places] = [edge, *beyond, np.float32(-3e38), np.float32(3e38)]
+        edges.append(own)
+    binning = Binning(given["n_categories"], edges)
+    n_scores = 1 if n_classes == 2 else n_classes
+    tables = rng.normal(0, scale, (binning.n_cells, n_scores))
+    top = unit + 1 if unit > 1 else n_classes
+    return SimpleNamespace(
+        X=X,
+        y=rng.integers(0, top, X.shape[1]).astype(np.int32),
+        n_classes=n_classes,
+        unit=unit,
+        binning=binning,
+        n_categories=given["n_categories"],
+        edges=edges,
+        domain=SimpleNamespace(**{k: given[k] for k in ("n_categories", "lower", "upper")}),
+        tables=tables,
+        intercepts=rng.normal(0, scale, n_scores),
+        direction=rng.normal(0, scale, tables.shape),
+        n_scores=n_scores,
+        naive=oracle.NaiveScore(given["n_categories"], edges, tables),
+        steps=int(rng.choice([1, 2, 3, 100, 4096])),
+    )
+
+
+def naive(own):
+    """The oracle of a problem."""
+    return oracle.NaiveScore(own.n_categories, own.edges, own.tables, own.intercepts)
+
+
+def sums(own, which=slice(None), n_threads=1):
+    """The exact answers of all queries for some of the records."""
+    X, y = np.ascontiguousarray(own.X[:, which]), np.ascontiguousarray(own.y[which])
+    score = own.binning, own.tables, own.intercepts
+    return {
+        "marginals": _guide.class_marginals(
+            X, y, own.n_classes, own.unit, own.binning, n_threads
+        ),
+        "residuals": _guide.residual_sums(X, y, own.unit, *score, own.steps, n_threads),
+        "curvature": _guide.curvature_sums(X, *score, own.direction, 2.5, own.steps, n_threads),
+        "histogram": _guide.score_histogram(X, y, own.unit, *score, 40, 8.0, n_threads),
+    }
+
+
+def scores(own, which=slice(None), n_threads=1, by_rows=False, centres=None):
+    """Score columns and probabilities of some of the records, one row a record."""
+    X = own.X[:, which]
+    n = X.shape[1]
+    z = np.empty((n, own.n_scores) if by_rows else (own.n_scores, n), dtype=np.float32)
+    p = np.empty((n, own.n_scores))
+    _guide.evaluate_score(
+        np.ascontiguousarray(X.T if by_rows else X), by_rows, own.binning, own.tables,
+        own.intercepts, own.intercepts if centres is None else centres, z, p, n_threads,
+    )  # fmt: skip
+    return (z if by_rows else z.T), p
+
+
+# Kernels against the oracle
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+def test_queries_are_what_the_oracle_says(seed, n_classes, unit):
+    own = problem(seed, n_classes, unit)
+    score, records = naive(own), list(zip(own.X.T, own.y.tolist(), strict=True))
+    n_cells = own.binning.n_cells
+    expected = {
+        "marginals": oracle.sum_up(
+            (n_cells, n_classes), [score.marginals(x, y, n_classes, unit) for x, y in records]
+        ),
+        "residuals": oracle.sum_up(
+            (n_cells, own.n_scores), [score.residuals(x, y, unit, own.steps) for x, y in records]
+        ),
+        "curvature": oracle.sum_up(
+            (own.n_scores,), [score.curvature(x, own.direction, 2.5, own.steps) for x, _ in records]
+        ),
+        "histogram": oracle.sum_up(
+            (own.n_scores, 40, 2), [score.histogram(x, y, unit, 40, 8.0) for x, y in records]
+        ),
+    }
+    for n_threads in THREADS:
+        found = sums(own, n_threads=n_threads)
+        for name, exact in expected.items():
+            assert found[name].dtype == np.int64
+            assert np.array_equal(found[name], exact), name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_score_columns_and_probabilities_are_what_the_oracle_says(seed, n_classes, unit, by_rows):
+    own = problem(seed, n_classes, unit)
+    centres = own.intercepts + 0.25
+    expected_z = [np.float32(naive(own).columns(x, centres)) for x in own.X.T]
+    expected_p = [naive(own).probabilities(x) for x in own.X.T]
+    for n_threads in THREADS:
+        z, p = scores(own, n_threads=n_threads, by_rows=by_rows, centres=centres)
+        assert np.array_equal(z, expected_z) and np.array_equal(p, expected_p)
+
+
+def test_cells_by_hand():
+    edges = [np.float32([1, 2]), np.zeros(0, np.float32), np.zeros(0, np.float32)]
+    binning = Binning(np.int32([0, 3, 0]), edges)
+    assert binning.cell_start.tolist() == [0, 4, 8, 10] and binning.n_cells == 10
+    X = np.float32([
+        [1, np.nextafter(np.float32(1), np.float32(2)), 2, 3e38, -3e38, np.nan],
+        [0, 1, 2, -1, np.nan, -1],
+        [0, 5, -5, np.nan, 3e38, 0],
+    ])  # fmt: skip
+    places = [[0, 1, 1, 2, 0, 3], [4, 5, 6, None, 7, None], [8, 8, 8, 9, 8, 8]]
+    for i in range(6):
+        counts = _guide.class_marginals(
+            np.ascontiguousarray(X[:, i : i + 1]), np.int32([1]), 2, 1, binning
+        )
+        expected = np.zeros((10, 2), dtype=np.int64)
+        for own in places:
+            if own[i] is not None:
+                expected[own[i], 1] += 1
+        assert np.array_equal(counts, expected)
+
+
+def test_an_unknown_category_scores_nothing():
+    binning = Binning(np.int32([2]), [np.zeros(0, np.float32)])
+    own = SimpleNamespace(
+        X=np.float32([[-1, 0, 1, np.nan]]), y=np.int32([1, 1, 0, 0]), n_classes=2, unit=1,
+        binning=binning, tables=np.array([[3.0], [-2.0], [5.0]]), intercepts=np.array([0.5]),
+        direction=np.ones((3, 1)), n_scores=1, steps=1000,
+    )  # fmt: skip
+    _, p = scores(own)
+    np.testing.assert_allclose(p[:, 0], expit([0.5, 3.5, -1.5, 5.5]), rtol=1e-15)
+    unknown = sums(own, which=[0])
+    assert not unknown["marginals"].any() and not unknown["residuals"].any()
+    assert not unknown["curvature"].any(), "its score does not change"
+    assert unknown["histogram"].sum() == 1, "but it has a score"
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_no_records(n_threads):
+    own = problem(3)
+    for exact in sums(own, which=[], n_threads=n_threads).values():
+        assert not exact.any()
+    z, p = scores(own, which=[], n_threads=n_threads)
+    assert z.shape == p.shape == (0, 1)
+
+
+def test_edges_of_a_categorical_feature_are_ignored():
+    plain = Binning(np.int32([2, 0]), [[], [0.5]])
+    other = Binning(np.int32([2, 0]), [[0.1, 0.2, 0.3], [0.5]])
+    assert plain.cell_start.tolist() == other.cell_start.tolist() == [0, 3, 6]
+    X, y = np.float32([[0, 1, 1], [0.2, 0.5, 0.7]]), np.int32([0, 1, 0])
+    counts = [_guide.class_marginals(X, y, 2, 1, binning) for binning in (plain, other)]
+    assert np.array_equal(*counts)
+
+
+# A record's contribution does not depend on the others
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+def test_contributions_are_independent_of_the_other_records(seed, n_classes, unit):
+    own = problem(seed, n_classes, unit)
+    n = own.X.shape[1]
+    whole = sums(own, n_threads=3)
+    alone = [sums(own, which=[i]) for i in range(n)]
+    for name, exact in whole.items():
+        assert np.array_equal(sum(part[name] for part in alone), exact)
+    order = np.random.default_rng(seed).permutation(n)
+    for name, exact in sums(own, which=order, n_threads=2).items():
+        assert np.array_equal(exact, whole[name])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_score_columns_are_independent_of_rows_chunks_layout_and_threads(seed, n_classes):
+    own = problem(seed, n_classes)
+    n = own.X.shape[1]
+    z, p = scores(own)
+    for by_rows, n_threads in itertools.product([False, True], THREADS):
+        again = scores(own, n_threads=n_threads, by_rows=by_rows)
+        assert np.array_equal(again[0], z) and np.array_equal(again[1], p)
+    for i in range(n):
+        one = scores(own, which=[i], by_rows=bool(i % 2))
+        assert np.array_equal(one[0], z[i : i + 1]) and np.array_equal(one[1], p[i : i + 1])
+    for size in (2, 7, 31):
+        parts = [scores(own, which=slice(i, i + size), n_threads=2)[0] for i in range(0, n, size)]
+        assert np.array_equal(np.concatenate(parts), z)
+
+
+def test_score_reads_rows_the_same_in_fit_and_predict():
+    # Fitting reads columns, predicting reads rows that have score columns beside them later.
+    own = problem(1, 3)
+    score = guide.Score(own.n_categories, tuple(own.edges), own.tables, own.intercepts)
+    z, p = score.evaluate(np.ascontiguousarray(own.X.T), 2)
+    assert np.array_equal(score.columns(own.X, 3).T, z) and z.dtype == np.float32
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
+    wide = np.hstack([own.X.T, np.full((own.X.shape[1], 2), np.float32(7))])
+    again, _ = score.evaluate(np.ascontiguousarray(wide))
+    assert np.array_equal(again, z)
+    two = problem(1, 2)
+    score = guide.Score(two.n_categories, tuple(two.edges), two.tables, two.intercepts)
+    _, p = score.evaluate(np.ascontiguousarray(two.X.T))
+    assert p.shape == (two.X.shape[1], 2) and np.array_equal(p[:, 0], 1 - p[:, 1])
+
+
+# Sensitivity
+
+
+class Transcript:
+    """The conversation between a guide and the records: exact sums, noise, answers.
+
+    Parameters
+    ----------
+    answers : list of arrays, optional
+        Give these instead of noisy sums: the same conversation with other records.
+    """
+
+    def __init__(self, answers=None):
+        self.given = answers
+        self.sums, self.sigmas, self.purposes, self.answers = [], [], [], []
+
+    def listen(self):
+        """Patch `Queries` while the conversation goes on."""
+        transcript, original = self, guide.Queries._noisy
+
+        def noisy(self, sums, sigma, purpose):
+            transcript.sums.append(sums.copy())
+            transcript.sigmas.append(sigma)
+            transcript.purposes.append(purpose)
+            if transcript.given is None:
+                answer = original(self, sums, sigma, purpose)
+            else:
+                answer = transcript.given[len(transcript.answers)].copy()
+            transcript.answers.append(answer.copy())
+            return answer
+
+        return mock.patch.object(guide.Queries, "_noisy", noisy)
+
+    def loss(self, other):
+        """Sum of squared distances in units of the noise: mu^2 for this pair of tables."""
+        return math.fsum(
+            float(((a - b).astype(np.float64) ** 2).sum()) / sigma**2
+            for a, b, sigma in zip(self.sums, other.sums, self.sigmas, strict=True)
+        )
+
+
+def fit_guide(own, mu, seed=0, which=slice(None), **options):
+    bits = noise.SeededBits(seed)
+    X, y = np.ascontiguousarray(own.X[:, which]), np.ascontiguousarray(own.y[which])
+    return guide.fit_guide(
+        X, y, own.domain, own.n_classes, mu, bits, unit=own.unit, **options
+    )
+
+
+def converse(own, mu, which=slice(None), answers=None, **options):
+    """Fit a guide and return the transcript and the guide."""
+    transcript = Transcript(answers)
+    with transcript.listen():
+        found = fit_guide(own, mu, which=which, **options)
+    return transcript, found
+
+
+def queries_of(own, mu, which=slice(None), g=1, bits=None):
+    X, y = np.ascontiguousarray(own.X[:, which]), np.ascontiguousarray(own.y[which])
+    bits = bits or noise.SeededBits(0)
+    return guide.Queries(X, y, own.n_classes, own.unit, own.binning, mu, g, bits, 1)
+
+
+def ask_all(own, queries):
+    queries.marginals()
+    queries.residuals(own.tables, own.intercepts, 1)
+    queries.curvature(own.tables, own.intercepts, own.direction, 1)
+    queries.score_histogram(own.tables, own.intercepts)
+
+
+SHARES = {
+    "marginals": guide.MARGINALS_SHARE,
+    "residuals 1": guide.RESIDUALS_SHARE / guide.N_ROUNDS,
+    "curvature 1": guide.CURVATURE_SHARE / (guide.N_ROUNDS + 1),
+    "recalibration": guide.RECALIBRATION_SHARE,
+}
+
+
+def adversarial(seed, n_classes, unit):
+    """Records and scores at their extremes: p of 0 and 1, full reach, labels at the ends."""
+    own = problem(seed, n_classes, unit, max_records=12)
+    rng = np.random.default_rng([seed, 99])
+    kind = seed % 4
+    if kind == 0:
+        own.tables = np.sign(own.tables) * 40.0
+    elif kind == 1:  # where rounding is worst
+        own.tables = np.round(own.tables)
+        own.intercepts = logit(np.full(own.n_scores, (rng.integers(1, 8) + 0.5) / 9))
+    elif kind == 2:  # p (1 - p) largest
+        own.tables, own.intercepts = own.tables * 0, own.intercepts * 0
+    own.direction = own.direction * 10.0 ** rng.integers(0, 4)
+    top = unit if unit > 1 else n_classes - 1
+    own.y = rng.choice([0, top], len(own.y)).astype(np.int32)
+    own.X[:, 0] = np.nan  # all missing
+    return own
+
+
+@pytest.mark.parametrize("mu", [3e-4, 0.01, 0.3, 20.0])
+@pytest.mark.parametrize(("n_classes", "unit"), [*LABELS, (9, 1)])
+def test_one_record_changes_an_answer_by_no_more_than_is_charged(mu, n_classes, unit):
+    closest = dict.fromkeys(SHARES, 0.0)
+    for seed in range(24):
+        own = adversarial(seed, n_classes, unit)
+        empty, lone = Transcript(), Transcript()
+        with empty.listen():
+            ask_all(own, queries_of(own, mu, which=[]))
+        for i in range(own.X.shape[1]):
+            lone = Transcript()
+            with lone.listen():
+                ask_all(own, queries_of(own, mu, which=[i]))
+            assert lone.purposes == [f"{name}" for name in SHARES]
+            assert lone.sigmas == empty.sigmas
+            for exact, before, sigma, (name, share) in zip(
+                lone.sums, empty.sums, lone.sigmas, SHARES.items(), strict=True
+            ):
+                norm = math.sqrt(int(((exact - before) ** 2).sum()))
+                allowed = sigma * mu * math.sqrt(share)
+                assert norm <= allowed * (1 + 1e-12), (name, seed, i)
+                closest[name] = max(closest[name], norm / allowed)
+    # No more noise than it takes, where a record of extremes shows it.
+    assert closest["marginals"] == pytest.approx(1)
+    assert closest["recalibration"] == pytest.approx(1)
+    if n_classes == 2:
+        assert closest["residuals 1"] == pytest.approx(1)
+        assert closest["curvature 1"] == pytest.approx(1)
+    else:
+        assert closest["residuals 1"] > 0.6 and closest["curvature 1"] > 0.4
+
+
+def test_the_shares_are_one_budget():
+    assert sum(
+        (
+            guide.MARGINALS_SHARE,
+            guide.RESIDUALS_SHARE,
+            guide.RECALIBRATION_SHARE,
+            guide.CURVATURE_SHARE,
+        )
+    ) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+@pytest.mark.parametrize("mu", [0.02, 0.5, 8.0])
+def test_all_queries_together_spend_at_most_mu(seed, n_classes, unit, mu):
+    # The conversation with one record more, given the same answers, at the noise really drawn.
+    own = problem(seed, n_classes, unit)
+    n = own.X.shape[1]
+    transcript, found = converse(own, mu, which=slice(n - 1))
+    assert transcript.purposes == [
+        "marginals", "curvature 0", "residuals 1", "curvature 1", "residuals 2", "curvature 2",
+        "residuals 3", "curvature 3", "recalibration",
+    ]  # fmt: skip
+    more, same = converse(own, mu, answers=transcript.answers)
+    assert more.sigmas == transcript.sigmas
+    assert_equal_guides(found, same)
+    assert 0 < transcript.loss(more) <= mu**2 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("g", [2, 5])
+@pytest.mark.parametrize(("n_classes", "unit"), [(2, 1), (2, 64), (3, 1)])
+def test_a_unit_of_several_records_spends_at_most_mu(g, n_classes, unit):
+    for seed in range(4):
+        own = problem(seed + 20, n_classes, unit, max_records=40)
+        n = own.X.shape[1]
+        first = list(range(n)) + [0] * (g - 1)  # g times the same record
+        transcript, _ = converse(own, 0.7, which=list(range(1, n)), records_per_unit=g)
+        more, _ = converse(own, 0.7, which=first, answers=transcript.answers, records_per_unit=g)
+        assert transcript.loss(more) <= 0.49 * (1 + 1e-12)
+        single, _ = converse(own, 0.7, which=list(range(1, n)))
+        ratios = np.array(transcript.sigmas) / np.array(single.sigmas)
+        assert ratios[0] == pytest.approx(g)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.05, 1.0, 30.0])
+@pytest.mark.parametrize(("n_classes", "unit"), [(2, 1), (3, 1), (9, 1)])
+def test_grids_are_as_fine_as_allowed(mu, n_classes, unit):
+    own = problem(4, n_classes, unit)
+    transcript = Transcript()
+    queries = queries_of(own, mu)
+    with transcript.listen():
+        ask_all(own, queries)
+    sigmas = dict(zip(transcript.purposes, transcript.sigmas, strict=True))
+    for name in ("residuals 1", "curvature 1"):
+        assert sigmas[name] <= guide.LARGEST_SIGMA or mu < 0.05
+    norm, repeats, share = math.sqrt(n_classes), 3.0, 0.1
+    sigma, steps = queries._grid(norm, repeats, share)
+    assert isinstance(steps, int) and 1 <= steps <= guide.LARGEST_SIGMA
+    # Not much coarser than allowed.
+    assert steps == guide.LARGEST_SIGMA or sigma * (steps + 1) > guide.LARGEST_SIGMA * 0.5
+    assert guide.grid_steps(0.0) == guide.LARGEST_SIGMA
+    assert guide.grid_steps(1e9) == 1
+    for own_sigma in (0.3, 1.0, 17.3, 4096.0):
+        assert guide.grid_steps(own_sigma) * own_sigma <= guide.LARGEST_SIGMA
+
+
+# Nothing but noisy answers leaves the queries
+
+
+def assert_equal_guides(first, second):
+    """The same bits in two guides."""
+    for name in ("tables", "intercepts", "n_categories"):
+        a, b = getattr(first.score, name), getattr(second.score, name)
+        assert a.tobytes() == b.tobytes()
+    assert first.feature_weights.tobytes() == second.feature_weights.tobytes()
+    for a, b in zip(first.threshold_cdfs, second.threshold_cdfs, strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+    for a, b in zip(first.category_weights, second.category_weights, strict=True):
+        assert (a is None) == (b is None) and (a is None or a.tobytes() == b.tobytes())
+
+
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guide_follows_from_the_noisy_answers_alone(seed, n_classes, unit):
+    own = problem(seed, n_classes, unit)
+    transcript, found = converse(own, 1.0)
+    for which in ([], [0], slice(None, None, 2)):
+        _, again = converse(own, 1.0, which=which, answers=transcript.answers)
+        assert_equal_guides(found, again)
+    other = problem(seed, n_classes, unit)
+    other.X = np.full_like(other.X, np.nan)
+    other.y = np.zeros_like(other.y)
+    _, again = converse(other, 1.0, answers=transcript.answers)
+    assert_equal_guides(found, again)
+
+
+class CountedBits:
+    """Seeded bits that note what is drawn."""
+
+    seeded = False
+
+    def __init__(self):
+        self.bits, self.drawn = noise.SeededBits(5), []
+
+    def draw(self, purpose, paths, n):
+        words = self.bits.draw(purpose, paths, n)
+        self.drawn.append((purpose, words))
+        return words
+
+
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+def test_every_cell_of_every_answer_gets_its_own_noise(n_classes, unit):
+    own = problem(6, n_classes, unit)
+    bits, exact, given = CountedBits(), [], []
+
+    def spy(name):
+        original = getattr(_guide, name)
+
+        def kernel(*args):
+            exact.append(original(*args))
+            return exact[-1]
+
+        return mock.patch.object(guide._guide, name, kernel)
+
+    def watch(name):
+        original = getattr(guide.Queries, name)
+
+        def query(self, *args):
+            answer = original(self, *args)
+            given.append(answer)
+            return answer
+
+        return mock.patch.object(guide.Queries, name, query)
+
+    transcript = Transcript()
+    names = ("marginals", "residuals", "curvature", "score_histogram")
+    with transcript.listen():
+        patches = [*map(spy, QUERIES), *map(watch, names)]
+        for patch in patches:
+            patch.start()
+        try:
+            guide.fit_guide(
+                own.X, own.y, own.domain, n_classes, 0.8, bits, unit=unit
+            )
+        finally:
+            for patch in patches:
+                patch.stop()
+    # Kernel by kernel: sums, sums plus noise, and the same in records as the answer.
+    assert len(exact) == len(bits.drawn) == len(given) == 2 * guide.N_ROUNDS + 3
+    for sums_, (purpose, words), (answer, _), sigma, seen in zip(
+        exact, bits.drawn, given, transcript.sigmas, transcript.sums, strict=True
+    ):
+        assert words.size == sums_.size and np.array_equal(sums_, seen)
+        assert sigma > 0
+        noisy = sums_ + noise.rounded_gaussian(words, sigma).reshape(sums_.shape)
+        ratio = answer / np.where(noisy == 0, 1, noisy)
+        np.testing.assert_allclose(ratio[noisy != 0], ratio[noisy != 0].max(), rtol=1e-12)
+        assert not answer[noisy == 0].any()
+        assert purpose.startswith("guide ")
+    purposes = [purpose for purpose, _ in bits.drawn]
+    assert len(set(purposes)) == len(purposes), "no noise is used twice"
+    words = np.concatenate([words.ravel() for _, words in bits.drawn])
+    assert len(np.unique(words)) == len(words)
+
+
+@pytest.mark.parametrize(("n_classes", "unit"), LABELS)
+def test_an_infinite_mu_is_no_noise(n_classes, unit):
+    own = problem(7, n_classes, unit)
+    transcript, _ = converse(own, math.inf)
+    assert set(transcript.sigmas) == {0.0}
+    for exact, answer in zip(transcript.sums, transcript.answers, strict=True):
+        assert np.array_equal(exact, answer)
+    marginals, sigma = queries_of(own, math.inf).marginals()
+    assert sigma == 0 and np.array_equal(marginals * unit, sums(own)["marginals"])
+    residuals, sigma = queries_of(own, math.inf).residuals(own.tables, own.intercepts, 1)
+    own.steps = guide.LARGEST_SIGMA
+    assert sigma == 0 and np.array_equal(residuals * own.steps, sums(own)["residuals"])
+
+
+def test_answers_are_in_records():
+    # Far more records than noise: sums, noise and answers have the same unit.
+    own = problem(8, 2, 10)
+    repeated = np.repeat(np.arange(own.X.shape[1]), 4000)
+    queries = queries_of(own, 2.0, which=repeated)
+    counts, sigma = queries.marginals()
+    exact = sums(own)["marginals"] / 10 * 4000
+    assert np.abs(counts - exact).max() < 6 * sigma
+    cells, sigma = queries.score_histogram(own.tables, own.intercepts)
+    assert np.abs(cells - sums(own)["histogram"] / 10 * 4000).max() < 6 * sigma
+    found, sigma = queries.residuals(own.tables, own.intercepts, 1)
+    own.steps = 4096
+    assert np.abs(found - sums(own)["residuals"] / 4096 * 4000).max() < 6 * sigma + 30
+    found, sigma = queries.curvature(own.tables, own.intercepts, own.direction, 1)
+    scale = 2.5**2 / 4
+    assert np.abs(found - sums(own)["curvature"] / 4096 * 4000 * scale).max() < 6 * sigma + 30
+
+
+def test_noise_has_the_deviation_that_is_told():
+    own = problem(9, 3)
+    words = noise.SystemBits()
+    errors = {name: [] for name in SHARES}
+    for _ in range(60):
+        queries = queries_of(own, 0.5, bits=words)
+        own.steps = queries._grid(math.sqrt(2), math.sqrt(len(own.X)), SHARES["residuals 1"])[1]
+        answer, sigma = queries.residuals(own.tables, own.intercepts, 1)
+        errors["residuals 1"].append((answer - sums(own)["residuals"] / own.steps) / sigma)
+        answer, sigma = queries.marginals()
+        errors["marginals"].append((answer - sums(own)["marginals"]) / sigma)
+        answer, sigma = queries.score_histogram(own.tables, own.intercepts)
+        errors["recalibration"].append((answer - sums(own)["histogram"]) / sigma)
+        own.steps = queries._grid(2.0, 1.0, SHARES["curvature 1"])[1]
+        answer, sigma = queries.curvature(own.tables, own.intercepts, own.direction, 1)
+        exact = sums(own)["curvature"] / own.steps * 2.5**2 / 4
+        errors["curvature 1"].append((answer - exact) / sigma)
+    for name, own_errors in errors.items():
+        flat = np.concatenate([error.ravel() for error in own_errors])
+        assert abs(flat.std() - 1) < 6 / math.sqrt(2 * flat.size), name
+        assert abs(flat.mean()) < 6 / math.sqrt(flat.size), name
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_number_of_threads_changes_nothing(n_classes):
+    own = problem(10, n_classes, max_records=500)
+    first = fit_guide(own, 2.0)
+    for n_threads in (2, 7):
+        assert_equal_guides(fit_guide(own, 2.0, n_threads=n_threads), first)
+    order = np.random.default_rng(0).permutation(own.X.shape[1])
+    assert_equal_guides(fit_guide(own, 2.0, which=order), first)
