@@ -928,6 +928,8 @@ def _read_table(X, feature_names=None):
 def _array_columns(X):
     """Return the labels, the shape and the reader of columns of an array-like."""
     array = _as_array(X, "X")
+    if array.dtype.kind == "b" and not hasattr(X, "dtype"):
+        array = array.astype(np.float64)  # a list has no type of its own, only that of its values
     if array.ndim < 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data either using "

@@ -22,7 +22,7 @@ DEFAULT_SHARES = {
 }
 
 # Weight of the guide's score against the trees in the log-probabilities of a guided forest.
-SCORE_VOTE = 0.4
+SCORE_VOTE = 0.2
 SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
 
 # The samplers' error analysis (accounting.finite_precision) is for trees up to this deep.

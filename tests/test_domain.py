@@ -985,3 +985,12 @@ def test_polars():
         inferred = declare(coded, bounds="infer", categories="infer", y=labels, classes="infer")
     assert inferred.categories[2] == ("Female", "Male")
     expect(TypeError, lambda: declare(other.lazy()), "collect")
+
+
+def test_a_list_of_booleans_has_no_type_of_its_own():
+    # One more record must not change what is declared.
+    lower = [
+        Domain.declare(X, [0] * len(X), bounds=(-1, 10), classes=[0, 1]).lower.tolist()
+        for X in ([[True], [False]], [[True], [False], [2]])
+    ]
+    assert lower == [[-1.0], [-1.0]]
