@@ -758,7 +758,7 @@ def verify_file(path):
         return verify_report(path)
     model = read_model(path)["model"]
     try:
-        sizes = {"n_features": model.domain_.n_features, "n_classes": len(model.classes_)}
+        sizes = {"n_features": model.domain_.n_features, "n_classes": len(model.class_prior_)}
         found = verify(model.privacy_, **sizes)
         n_trees = len(model.tree_offsets_) - 1
         told = model.privacy_.calibration.n_estimators

@@ -8,7 +8,7 @@ or the current folder. They need pandas; nothing else in the library does.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,34 @@ def splits(n, r):
     return order[n // 10 :], order[: n // 10]
 
 
+def inner_splits(n, r):
+    """Return split number `r` of the rows in none of the five test sets, to choose settings on.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows of the whole table.
+    r : int
+        Number of the split; experiments use 0 to 2.
+
+    Returns
+    -------
+    train, validation : ndarray of int
+        Row numbers. A sixth of the rows that no `splits` 0 to 4 tests on is for validation.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import inner_splits
+    >>> train, validation = inner_splits(1000, 0)
+    >>> len(train), len(validation)
+    (490, 98)
+    """
+    tested = np.concatenate([splits(n, number)[1] for number in range(5)])
+    rest = np.setdiff1d(np.arange(n), tested)
+    order = np.random.default_rng(100 + r).permutation(rest)
+    return order[len(rest) // 6 :], order[: len(rest) // 6]
+
+
 def make_moons_and_blob(scale=1, random_state=0):
     """Generate the toy of the Lumberjack paper's Figure 1: two moons and a far blob.
 
@@ -135,20 +163,72 @@ def make_moons_and_blob(scale=1, random_state=0):
     return X[order], y[order], (lows, highs)
 
 
-def load_adult():
+def load_adult(task="income"):
     """Load UCI Adult: does someone earn more than 50,000 dollars a year?
 
     48,842 rows of 6 numeric and 8 categorical features; the original split is dropped.
 
+    Parameters
+    ----------
+    task : {"income", "education"}
+        "education": which of the three commonest levels of education has someone (only the
+        34,687 rows that have one of them; the income is a feature, the years of education are
+        not)?
+
     Returns
     -------
     Table
-        Classes "<=50K" and ">50K".
+        Classes "<=50K" and ">50K", or the three levels.
     """
+    _check_task(task, ("income", "education"))
     frame = _read("adult.csv.gz", keep_default_na=False, na_values=["?"])
     numeric = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
     features = [c for c in frame.columns if c not in ("income", "split")]
-    return _table(frame, features, numeric, frame["income"])
+    if task == "income":
+        return _table(frame, features, numeric, frame["income"])
+    numeric = [c for c in numeric if c != "education-num"]
+    features = [c for c in features if c not in ("education", "education-num")] + ["income"]
+    levels = frame["education"].value_counts().index[:3]
+    table = _table(frame, features, numeric, frame["education"])
+    return _select(table, frame["education"].isin(levels), classes=sorted(levels))
+
+
+def add_correlated_columns(table, n_features=39):
+    """The table with coarsened copies of its columns, which are strongly correlated.
+
+    Column after column is copied until there are `n_features`. The first copies round numeric
+    columns down to 16 steps of their range and leave categories as they are; later copies round
+    to 6 steps and merge neighbouring categories in pairs.
+
+    Parameters
+    ----------
+    table : Table
+    n_features : int
+
+    Returns
+    -------
+    Table
+    """
+    import pandas as pd
+
+    X, bounds, categories = table.X.copy(), dict(table.bounds), dict(table.categories)
+    names = list(table.X.columns)
+    for position in range(len(names), n_features):
+        turn, source = divmod(position, len(names))
+        source = names[source]
+        column, copy = table.X[source], f"{source}_{turn}"
+        if source in bounds:
+            low, high = bounds[source]
+            step = (high - low) / (16 if turn == 1 else 6)
+            X[copy] = low + np.floor((column - low) / step) * step
+            bounds[copy] = (low, high)
+        elif turn == 1:
+            X[copy], categories[copy] = column, categories[source]
+        else:
+            pairs = np.where(column.isna(), -1, column.cat.codes // 2)
+            categories[copy] = list(range((len(categories[source]) + 1) // 2))
+            X[copy] = pd.Categorical.from_codes(pairs, categories[copy])
+    return replace(table, X=X, bounds=bounds, categories=categories)
 
 
 def load_acs_income():
@@ -193,13 +273,7 @@ def load_acs_connecticut(task="employment"):
     table = _table(frame, features, numeric, frame["PUBCOV"].eq(1).astype(int))
     rows = (frame["AGEP"] < 65) & (frame["PINCP"] <= 30_000)
     limits = {"AGEP": (table.bounds["AGEP"][0], 64.0), "PINCP": (table.bounds["PINCP"][0], 3e4)}
-    return Table(
-        X=table.X[rows].reset_index(drop=True),
-        y=table.y[rows].reset_index(drop=True),
-        bounds=table.bounds | limits,
-        categories=table.categories,
-        classes=table.classes,
-    )
+    return _select(table, rows, bounds=table.bounds | limits)
 
 
 def load_flights(task="late"):
@@ -212,31 +286,26 @@ def load_flights(task="late"):
 
     Parameters
     ----------
-    task : {"late", "delay"}
-        "late": is the flight more than 15 minutes late? "delay": the delay in minutes.
+    task : {"late", "bands", "delay"}
+        "late": is the flight more than 15 minutes late? "bands": is it not late (0), up to 15
+        minutes late (1) or more (2)? "delay": the delay in minutes.
 
     Returns
     -------
     Table
-        Classes 0 and 1, or a regression target. Bounds and categories include the flights that
-        were left out.
+        Classes 0 and 1, classes 0 to 2, or a regression target. Bounds and categories include the
+        flights that were left out.
     """
-    _check_task(task, ("late", "delay"))
+    _check_task(task, ("late", "bands", "delay"))
     frame = _read("nycflights13.csv.gz")
     numeric = ["month", "day", "sched_dep_time", "sched_arr_time", "hour", "minute", "distance"]
     features = [*numeric, "carrier", "origin", "dest"]
     arrived = frame["arr_delay"].notna()
     delay = frame["arr_delay"]
-    y = (delay > 15).astype(int) if task == "late" else delay
+    late = (delay > 15).astype(int)
+    y = {"late": late, "bands": (delay > 0) + late, "delay": delay}[task]
     table = _table(frame, features, numeric, y, regression=task == "delay")
-    return Table(
-        X=table.X[arrived].reset_index(drop=True),
-        y=table.y[arrived].reset_index(drop=True),
-        bounds=table.bounds,
-        categories=table.categories,
-        classes=table.classes,
-        target_bounds=table.target_bounds,
-    )
+    return _select(table, arrived)
 
 
 def load_bike_sharing():
@@ -317,6 +386,12 @@ def _table(frame, features, numeric, y, regression=False):
     if regression:
         return Table(X, y, bounds, categories, target_bounds=(float(y.min()), float(y.max())))
     return Table(X, y, bounds, categories, classes=_values(y))
+
+
+def _select(table, rows, **changes):
+    """The table with only the rows where a mask is true; declarations stay, except `changes`."""
+    X = table.X[rows].reset_index(drop=True)
+    return replace(table, X=X, y=table.y[rows].reset_index(drop=True), **changes)
 
 
 def _values(column):

@@ -480,13 +480,18 @@ def test_demo_errors(fails, arguments, message):
 
 def test_readme_examples_work(run):
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+    names = {}
+    for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(example, names)
+    assert names["ledger"].is_private
     Path("people.json").write_text(re.search(r"^    (\{.*\})$", text, re.MULTILINE)[1])
     rows = ["20,Male,<=50K", "70,Female,>50K"] * 300
     for name in ("people.csv", "others.csv"):
         Path(name).write_text("\n".join(["age,sex,income", *rows]))
     commands = re.findall(r"^    lumberjack (.*)$", text, re.MULTILINE)
-    assert {command.split()[0] for command in commands} == {"budget", "fit", "predict", "demo"}
+    assert {command.split()[0] for command in commands} == {
+        "budget", "fit", "predict", "demo", "verify",
+    }  # fmt: skip
     for command in commands:
         run(*command.split())
 

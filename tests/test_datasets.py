@@ -20,6 +20,8 @@ TASKS = [
     ("bike_sharing_hour", datasets.load_bike_sharing, {}, 17_379, 7, 5, None),
 ]
 
+TASK_LOADERS = [datasets.load_adult, datasets.load_acs_connecticut, datasets.load_flights]
+
 
 def require(name):
     """Skip the test where the file is missing."""
@@ -101,6 +103,14 @@ def test_splits_are_fixed():
     assert not np.array_equal(test, datasets.splits(30, 1)[1])
 
 
+@pytest.mark.parametrize("n", [100, 48_842])
+def test_inner_splits_lie_in_no_test_set(n):
+    train, validation = datasets.inner_splits(n, 2)
+    tested = {row for r in range(5) for row in datasets.splits(n, r)[1]}
+    assert len(validation) == (n - len(tested)) // 6
+    assert sorted([*train, *validation]) == sorted({*range(n)} - tested)
+
+
 # --- finding files -------------------------------------------------------------------------------
 
 
@@ -128,7 +138,7 @@ def test_files_are_looked_for_beside_the_current_folder(tmp_path, monkeypatch):
     assert datasets.data_path("only_here.csv.gz").parent.name == "data"
 
 
-@pytest.mark.parametrize("load", [datasets.load_acs_connecticut, datasets.load_flights])
+@pytest.mark.parametrize("load", TASK_LOADERS)
 def test_unknown_tasks_are_refused(load):
     with pytest.raises(ValueError, match="task must be one of '"):
         load(task="Late")
@@ -202,6 +212,35 @@ def test_adult_in_detail():
     assert missing[missing > 0].index.tolist() == ["workclass", "occupation", "native-country"]
 
 
+def test_education_in_detail():
+    require("adult")
+    table = datasets.load_adult("education")
+    assert table.classes == ["Bachelors", "HS-grad", "Some-college"]
+    assert len(table.X) == len(table.y) == 34_687
+    assert {*table.y} == {*table.classes}
+    assert {*table.bounds, *table.categories} == {*table.X.columns}
+    assert not {"education", "education-num"} & {*table.X.columns}
+    assert table.X.index.equals(type(table.X.index)(range(len(table.X))))
+
+
+def test_correlated_columns():
+    require("adult")
+    adult = datasets.load_adult()
+    table = datasets.add_correlated_columns(adult, 39)
+    assert table.X.shape == (len(adult.X), 39)
+    assert table.X[adult.X.columns].equals(adult.X)
+    assert {*table.bounds, *table.categories} == {*table.X.columns}
+    for column, (low, high) in table.bounds.items():
+        assert table.X[column].between(low, high).all()
+    for column, categories in table.categories.items():
+        assert table.X[column].cat.categories.tolist() == categories
+        assert table.X[column].isna().equals(adult.X[column.rsplit("_")[0]].isna())
+    assert table.X["age_1"].nunique() <= 17
+    assert table.X["age_2"].corr(table.X["age"]) > 0.9
+    assert table.X["workclass_1"].equals(adult.X["workclass"].rename("workclass_1"))
+    assert table.categories["workclass_2"] == [0, 1, 2, 3]
+
+
 def test_connecticut_in_detail():
     require("acs_connecticut")
     table = datasets.load_acs_connecticut("coverage")
@@ -223,6 +262,9 @@ def test_flights_in_detail():
     assert table.target_bounds == (-86, 1272)
     late = datasets.load_flights()
     assert np.array_equal(late.y, table.y > 15)
+    bands = datasets.load_flights("bands")
+    assert bands.classes == [0, 1, 2]
+    assert np.array_equal(bands.y, np.digitize(table.y, [0.5, 15.5]))
     assert not late.X.isna().any(axis=None)
 
 

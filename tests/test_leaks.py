@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import struct
+import sys
 import threading
 import types
 import warnings
@@ -25,17 +26,25 @@ from joblib import Parallel, delayed
 from lumberjack._tree import NODE_DTYPE
 from scipy.stats import chi2_contingency
 
-from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, forest, noise
+from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, forest, guide, noise
 
 LEAVES = ("counts", "majority")
-ACCOUNTINGS = ("joint", "split")
+METHODS = (("guided", "joint"), ("random", "joint"), ("random", "split"))
 MODES = [
     pytest.param(
-        {"leaf": leaf, "accounting": accounting, "random_state": seed, **budget},
-        id=f"{leaf}-{accounting}-{'inf' if 'threshold' in budget else 'finite'}-{seed}",
+        {
+            "splitter": splitter,
+            "leaf": leaf,
+            "accounting": accounting,
+            "random_state": seed,
+            **budget,
+        },
+        id="-".join(
+            [splitter, leaf, accounting, "inf" if "threshold" in budget else "finite", str(seed)]
+        ),
     )
+    for splitter, accounting in METHODS
     for leaf in LEAVES
-    for accounting in ACCOUNTINGS
     for budget in ({"epsilon": 4.0}, {"epsilon": math.inf, "threshold": 40})
     for seed in (None, 7)
 ]
@@ -49,6 +58,7 @@ NAMES = ["age", "hours", "sex", "job"]
 PUBLIC = {"domain_", "classes_", "privacy_", "n_features_in_", "feature_names_in_"}
 RELEASED = {
     "nodes_", "tree_offsets_", "leaf_offsets_", "leaf_votes_", "class_prior_", "leaf_counts_",
+    "guide_",
 }  # fmt: skip
 
 
@@ -85,12 +95,31 @@ def learned(estimator):
     return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
 
+def released(estimator):
+    """The released arrays, those of the guide too."""
+    found = {name: value for name, value in learned(estimator).items() if name in RELEASED}
+    own = found.pop("guide_")
+    if own is None:
+        return found
+    for name in ("n_categories", "tables", "intercepts"):
+        found[f"guide_.score.{name}"] = getattr(own.score, name)
+    found["guide_.feature_weights"] = own.feature_weights
+    parts = zip(own.score.inner_edges, own.threshold_cdfs, own.category_weights, strict=True)
+    for f, (edges, cdf, weights) in enumerate(parts):
+        found[f"guide_.score.inner_edges[{f}]"] = edges
+        if cdf is not None:
+            found[f"guide_.threshold_cdfs[{f}].edges"] = cdf[0]
+            found[f"guide_.threshold_cdfs[{f}].cdf"] = cdf[1]
+        if weights is not None:
+            found[f"guide_.category_weights[{f}]"] = weights
+    return found
+
+
 def arrays(estimator):
     """The released arrays as bytes."""
     return {
         name: (value.dtype, value.shape, value.tobytes())
-        for name, value in learned(estimator).items()
-        if name in RELEASED
+        for name, value in released(estimator).items()
     }
 
 
@@ -106,6 +135,20 @@ def kernel(**overrides):
     original = forest._forest.grow_forest
     with mock.patch.object(forest._forest, "grow_forest", grow):
         yield results
+
+
+@contextlib.contextmanager
+def conversation(given=None):
+    """Keep the noisy answers of the guide's queries, or give these instead."""
+    answers = []
+
+    def noisy(self, sums, *rest):
+        answers.append(original(self, sums, *rest) if given is None else given[len(answers)])
+        return answers[-1].copy()
+
+    original = guide.Queries._noisy
+    with mock.patch.object(guide.Queries, "_noisy", noisy):
+        yield answers
 
 
 # Canaries: one record's value, searched for in everything that can be seen
@@ -158,7 +201,7 @@ def everything_visible(estimator, X, y):
     texts += [repr(estimator), str(estimator), repr(estimator.privacy_), str(estimator.privacy_)]
     texts += [repr(estimator.domain_), repr(estimator.domain_.to_dict())]
     texts += [repr(vars(estimator)), estimator._repr_html_(), repr(estimator.trees_)]
-    texts += [repr(getattr(estimator, name).tolist()) for name in arrays(estimator)]
+    texts += [repr(value.tolist()) for value in released(estimator).values()]
     pickles = [pickle.dumps(estimator, protocol) for protocol in (0, 2, 5)]
     raw = [own[2] for own in arrays(estimator).values()]
     return [*(text.encode() for text in texts), *pickles, *raw]
@@ -253,7 +296,8 @@ def test_attributes_are_the_documented_ones(mode):
     expected = PUBLIC | RELEASED - ({"leaf_counts_"} if mode["leaf"] == "majority" else set())
     assert vars(estimator).keys() == expected | estimator.get_params().keys()
     assert set(vars(estimator.domain_)) == {
-        "feature_names", "lower", "upper", "categories", "classes", "inferred", "named",
+        "feature_names", "lower", "upper", "categories", "classes", "target_bounds", "inferred",
+        "named",
     }  # fmt: skip
 
 
@@ -271,7 +315,11 @@ def test_the_object_graph_holds_plain_values_and_exact_arrays(mode):
         seen.add(id(value))
         if isinstance(value, np.ndarray):
             assert type(value) is np.ndarray
-            assert value.base is None and value.flags.c_contiguous and value.flags.owndata
+            assert value.flags.c_contiguous
+            # A base is the same memory in another shape (of numpy.linspace), never more of it.
+            base = value if value.base is None else value.base
+            assert type(base) is np.ndarray and base.flags.owndata
+            assert base.nbytes == value.nbytes
             todo += value.ravel().tolist() if value.dtype.kind == "O" else []
         elif isinstance(value, dict):
             todo += [*value, *value.values()]
@@ -311,13 +359,14 @@ def test_the_same_outputs_of_the_mechanism_give_the_same_pickle(mode, monkeypatc
     monkeypatch.setattr(
         noise.SystemBits, "draw", lambda self, purpose, paths, n: np.ones((len(paths), n), "u8")
     )
-    with kernel() as exact:
-        first = pickle.dumps(fit(model(splitter="random", **mode), X, labels(X)))
+    with kernel() as exact, conversation() as answers:
+        first = pickle.dumps(fit(model(**mode), X, labels(X)))
+    assert len(answers) == (2 * guide.N_ROUNDS + 3) * (mode["splitter"] == "guided")
     monkeypatch.setattr(forest._forest, "grow_forest", lambda *args, **kwargs: exact[0])
-    second = fit(model(splitter="random", **mode), odd, np.repeat("no", 37))
+    with conversation(answers):
+        second = fit(model(**mode), odd, np.repeat("no", 37))
     assert pickle.dumps(second) == first
-    metadata = [getattr(second, name).dtype.metadata for name in RELEASED if hasattr(second, name)]
-    assert metadata == [None] * len(metadata)
+    assert all(value.dtype.metadata is None for value in released(second).values())
 
 
 def test_the_length_of_a_pickle_depends_on_the_size_of_the_forest_only():
@@ -409,13 +458,29 @@ def right_children(tree):
     return rights
 
 
+def plan_of(estimator):
+    """The oracle's plan of an estimator: the declared domain, and the guide if there is one."""
+    domain, own = estimator.domain_, estimator.guide_
+    if own is None:
+        return oracle.NaivePlan(domain.n_categories, domain.lower, domain.upper)
+    n_scores = own.score.n_scores
+    return oracle.NaivePlan(
+        [*domain.n_categories] + [0] * n_scores,
+        [*domain.lower] + [0] * n_scores,
+        [*domain.upper] + [1] * n_scores,
+        own.feature_weights,
+        [*own.threshold_cdfs] + [None] * n_scores,
+        [*own.category_weights] + [None] * n_scores,
+    )
+
+
 @pytest.mark.parametrize("mode", [own for own in MODES if own.values[0]["random_state"]])
 def test_a_tree_is_a_function_of_the_seed_and_its_shape(mode):
-    # Which nodes are split is the mechanism's output; how, follows from the public seed alone.
+    # Which nodes are split is the mechanism's output; how, follows from the public seed and from
+    # the guide alone.
     X = frame()
-    estimator = fit(model(splitter="random", **mode), X, labels(X))
-    domain = estimator.domain_
-    plan = oracle.NaivePlan(domain.n_categories, domain.lower, domain.upper)
+    estimator = fit(model(**mode), X, labels(X))
+    plan = plan_of(estimator)
     split_seed, _ = noise.derive_keys(mode["random_state"])
     splits = 0
     for t, tree in enumerate(estimator.trees_):
@@ -426,6 +491,10 @@ def test_a_tree_is_a_function_of_the_seed_and_its_shape(mode):
                 continue
             split = oracle.choose_split(plan, path, state)
             assert depth < estimator.max_depth
+            if mode["splitter"] == "guided" and not split["categorical"]:
+                # The oracle inverts densities to rounding only.
+                assert split["threshold"] == pytest.approx(tree.threshold[i], rel=1e-5, abs=1e-5)
+                split["threshold"] = float(tree.threshold[i])
             assert split == {
                 "feature": tree.feature[i],
                 "threshold": tree.threshold[i],
@@ -538,6 +607,58 @@ def test_neighbours_differ_by_one_record_under_the_same_noise(leaf, lazy):
             differed += 1
     assert agreed >= 5, "there are forests of equal structure to compare"
     assert differed >= 1, "there are forests of unequal structure to compare"
+
+
+@pytest.mark.parametrize("mu", [0.3, 3.0])
+def test_neighbours_differ_by_one_record_in_the_first_answer_of_the_guide(mu):
+    for seed in range(12):
+        smaller, larger, record = tables_with_and_without(seed, place=(400, 0, 123)[seed % 3])
+        declared = {"bounds": BOUNDS, "categories": CATEGORIES, "classes": CLASSES}
+        domain = Domain.declare(*smaller, **declared)
+        answers = []
+        for X, y in (smaller, larger):
+            with conversation() as own:
+                codes = domain.encode_classes(y)
+                found = guide.fit_guide(
+                    domain.encode(X), codes, domain, 2, mu, noise.SeededBits(seed)
+                )
+            answers.append(own)
+        # The same noise in every cell, and the record in its own cell of each feature.
+        score = oracle.NaiveScore(domain.n_categories, found.score.inner_edges)
+        encoded = domain.encode(record, layout="rows")[0]
+        expected = oracle.sum_up(answers[0][0].shape, [score.marginals(encoded, 1, 2, 1)])
+        assert np.array_equal(answers[1][0] - answers[0][0], expected)
+        unknown = seed % 3 == 1  # its job is; its age is missing
+        assert expected.sum() == 4 - unknown
+
+
+def test_neighbours_differ_by_one_record_given_the_same_answers():
+    # Later questions follow from earlier answers; given them, the record adds what it would alone.
+    X, y = np.random.default_rng(0).random((400, 3)), np.arange(400) % 2
+    domain = Domain.declare(X, y, bounds=(0, 1), classes=[0, 1])
+    encoded, codes = domain.encode(X), domain.encode_classes(y)
+
+    def sums_of(which, given=None):
+        exact, answers = [], []
+
+        def noisy(self, sums, *rest):
+            exact.append(sums.copy())
+            answers.append(original(self, sums, *rest) if given is None else given[len(answers)])
+            return answers[-1].copy()
+
+        original = guide.Queries._noisy
+        with mock.patch.object(guide.Queries, "_noisy", noisy):
+            table = np.ascontiguousarray(encoded[:, which]), np.ascontiguousarray(codes[which])
+            guide.fit_guide(*table, domain, 2, 1.0, noise.SeededBits(3))
+        return exact, answers
+
+    without, answers = sums_of(slice(399))
+    with_it, _ = sums_of(slice(None), answers)
+    nothing, _ = sums_of([], answers)
+    alone, _ = sums_of([399], answers)
+    for less, more, empty, own in zip(without, with_it, nothing, alone, strict=True):
+        assert not empty.any() and np.array_equal(more - less, own)
+    assert alone[0].sum() == 3 and alone[-1].sum() == 1
 
 
 def test_the_noise_of_a_leaf_depends_on_key_path_and_cell_only():
@@ -742,12 +863,55 @@ for _name in SPECIAL_METHODS:
         Sealed, f"__{_name}__", lambda self, *args, _name=_name, **kwargs: touch(f"__{_name}__")
     )
 
+SUMS = {
+    "class_marginals": 1,
+    "residual_sums": guide.N_ROUNDS,
+    "curvature_sums": guide.N_ROUNDS + 1,
+    "score_histogram": 1,
+}
+
 
 @pytest.fixture
 def sealed(monkeypatch):
-    """Hand fit sealed records, classes and exact leaf counts; only the queries can open them."""
+    """Hand fit sealed records, classes and exact sums; only the queries can open them.
+
+    Exact sums of the guide are sealed until they get their noise, the score columns until they
+    are in the trees.
+    """
     Sealed.touched.clear()
     counts = Counter()
+
+    def query(kernel):
+        def sums(X, *args):
+            counts[kernel.__name__] += 1
+            caller = sys._getframe(1).f_locals.get("self")
+            assert type(caller) is guide.Queries and type(X) is Sealed
+            args = [open_seal(own) if type(own) is Sealed else own for own in args]
+            return Sealed(kernel(open_seal(X), *args))
+
+        return sums
+
+    def noisy(self, sums, *args):
+        assert type(sums) is Sealed
+        return add_noise(self, open_seal(sums), *args)
+
+    def columns(self, X, *args):
+        counts["columns"] += 1
+        assert type(X) is Sealed
+        return Sealed(score_columns(self, open_seal(X), *args))
+
+    def join(self, function, types, args, kwargs):
+        if function is not np.concatenate or len(args[0]) != 2 or counts["concatenate"]:
+            touch(f"numpy.{function.__name__}")
+        counts["concatenate"] += 1
+        return Sealed(function([open_seal(own) for own in args[0]]))
+
+    add_noise, score_columns = guide.Queries._noisy, guide.Score.columns
+    for name in SUMS:
+        monkeypatch.setattr(guide._guide, name, query(getattr(guide._guide, name)))
+    monkeypatch.setattr(guide.Queries, "_noisy", noisy)
+    monkeypatch.setattr(guide.Score, "columns", columns)
+    monkeypatch.setattr(Sealed, "__array_function__", join)
 
     def seal(method):
         def encode(self, *args, **kwargs):
@@ -785,8 +949,10 @@ def test_only_the_query_functions_read_the_encoded_records(mode, request):
     estimator = fit(model(verbose=0, **mode), X, labels(X))
     assert arrays(estimator) == expected
     assert Sealed.touched == []
-    once = ("encode", "encode_classes", "grow_forest", "release_leaves")
-    assert counts == dict.fromkeys(once, 1)
+    expected_counts = dict.fromkeys(("encode", "encode_classes", "grow_forest", "release_leaves"), 1)
+    if mode["splitter"] == "guided":
+        expected_counts |= {**SUMS, "columns": 1, "concatenate": 1}
+    assert counts == expected_counts
 
 
 READERS = [
@@ -859,16 +1025,23 @@ def test_the_table_itself_is_not_read_after_encoding(monkeypatch):
 def test_private_arrays_do_not_outlive_the_fit(mode, monkeypatch):
     private = []
 
-    def grow(encoded, codes, *args, **kwargs):
-        result = original(encoded, codes, *args, **kwargs)
-        private.extend(weakref.ref(own) for own in (encoded, codes, result[3], result[4]))
-        return result
+    def watch(kernel, *results):
+        def watched(X, y, *args, **kwargs):
+            result = kernel(X, y, *args, **kwargs)
+            exact = [result[i] for i in results] if results else [result]
+            private.extend(weakref.ref(own) for own in (X, y, *exact) if type(own) is np.ndarray)
+            return result
 
-    original = forest._forest.grow_forest
-    monkeypatch.setattr(forest._forest, "grow_forest", grow)
+        return watched
+
+    kernels = [(forest._forest, "grow_forest", 3, 4)]
+    kernels += [(guide._guide, name) for name in (*SUMS, "evaluate_score")]
+    for module, name, *results in kernels:
+        monkeypatch.setattr(module, name, watch(getattr(module, name), *results))
     X = frame()
     estimator = fit(model(**mode), X, labels(X))
-    assert len(private) == 4 and all(own() is None for own in private)
+    n_queries = sum(SUMS.values()) if mode["splitter"] == "guided" else 0
+    assert len(private) >= 4 + 2 * n_queries and all(own() is None for own in private)
     assert hasattr(estimator, "nodes_")
 
 

@@ -28,6 +28,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from lumberjack import (
     LumberjackClassifier,
+    LumberjackRegressor,
     PrivacyBudgetError,
     PrivacyLeakWarning,
     PrivacyLedger,
@@ -226,6 +227,15 @@ def test_a_guided_fit_is_charged_for_its_guide():
     mu2 = math.fsum(own.mu**2 for own in fitted.privacy_.mechanisms)
     assert fitted.privacy_.mechanisms[0].part == "guide"
     assert mu2 <= ledger.spent.gaussian * (1 + 1e-14) and ledger.spent.gaussian < 1.0001 * mu2
+
+
+def test_a_regressor_is_charged_and_its_score_is_seen():
+    settings_ = {"n_estimators": 5, "max_depth": 7, "bounds": (0, 1), **TINY}
+    forest = LumberjackRegressor(target_bounds=(0, 1), **settings_)
+    with PrivacyLedger(2, 1e-6) as ledger, pytest.warns(PrivacyLeakWarning, match="exact score"):
+        forest.fit(X, X[:, 0]).score(X, X[:, 0])
+    assert [event.kind for event in ledger.events] == ["fit", "exact score"]
+    assert ledger.events[0].source == "LumberjackRegressor"
 
 
 def test_the_context_charges_and_ends():
@@ -536,17 +546,27 @@ def test_joblib_processes_are_charged_through_the_file(tmp_path, given):
     assert pickle.loads(pickle.dumps(ledger)).events == ledger.events
 
 
-def in_fork(function):
+def in_fork(function, seconds=60):
     """Run a function in a fork of this process; return what it returns."""
     context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work():
+        try:
+            sender.send(function())
+        except BaseException as error:
+            sender.send(repr(error))
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=lambda: queue.put(function()))
+        process = context.Process(target=work)
         process.start()
-    result = queue.get()
-    process.join()
-    return result
+    try:
+        assert receiver.poll(seconds), "the fork does not answer"
+        return receiver.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 def outcome_of_fit(**changes):
