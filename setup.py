@@ -14,7 +14,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = ("_heavy_hitters", "_tree", "_forest", "_predict", "_guide")
+KERNELS = ("_domain", "_heavy_hitters", "_tree", "_forest", "_predict", "_guide")
 
 # No -march=native (the wheel must run on other machines) and no -ffast-math. Fused multiply-add
 # is off so that a split, a pure function of the seed, is the same on every architecture.

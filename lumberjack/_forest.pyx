@@ -18,6 +18,7 @@ from lumberjack._tree cimport (
 
 import numpy as np
 
+from lumberjack._heavy_hitters import alarm_tables
 from lumberjack._tree import NODE_DTYPE
 
 # One tree as it is grown; private until noise is added to its counts.
@@ -136,6 +137,8 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     cdef Search search
     cdef const float *X_data = &X[0, 0] if n_records else NULL
     cdef const int32_t *y_data = &y[0] if n_records else NULL
+    cdef const double[::1] hazards, alarm_rates, kept
+    hazards, alarm_rates, kept = alarm_tables(probabilities)
     cdef GrownTree *grown = <GrownTree *>calloc(n_estimators, sizeof(GrownTree))
     if grown == NULL:
         raise MemoryError("no memory for the trees")
@@ -143,6 +146,9 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     search.thresholds = &thresholds[0]
     search.probabilities = &probabilities[0]
     search.n_counts = <int32_t>thresholds.shape[0]
+    search.hazards = &hazards[0]
+    search.alarm_rates = &alarm_rates[0]
+    search.kept = &kept[0]
     search.lazy = lazy
     search.stop = &stop[0] if stop is not None else NULL
     try:

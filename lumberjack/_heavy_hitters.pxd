@@ -38,6 +38,7 @@ cdef struct Bits:
     uint64_t test_key       # seeded: one key for each purpose
     uint64_t alarm_key
     uint64_t thin_key
+    uint64_t keep_key
     uint64_t stream         # seeded: the stream of the node at hand, and how much it gave
     uint64_t counter
     void *source            # borrowed reference to the Python source, when not seeded
@@ -67,6 +68,9 @@ cdef struct Search:
     const uint64_t *thresholds      # heavy iff 64 random bits < thresholds[count]
     const double *probabilities     # the same as a probability
     int32_t n_counts                # the last entry holds for all greater counts
+    const double *hazards           # of lazy tests, by count; see `alarm_tables`
+    const double *alarm_rates
+    const double *kept
     bint lazy
     Bits bits
 

@@ -1,25 +1,77 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False
-"""Traversal of a released forest."""
+"""Traversal of a released forest.
+
+A row that walks down a tree alone waits at each node for the previous one: 8 ns a node. Blocks of
+rows are therefore sent down together, as in the fit: each node parts its rows in one loop without
+branches, 1 ns a row. Where few rows are left, they walk.
+"""
 
 from cython.parallel cimport prange
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
 
-from lumberjack._tree cimport CATEGORICAL, MISSING_LEFT, Node
+from lumberjack._tree cimport CATEGORICAL, MISSING_LEFT, Node, partition
 
 import numpy as np
 
-# Rows that walk one tree before the next tree is taken: the tree then stays in the cache.
-cdef int64_t BLOCK = 128
+cdef enum:
+    BLOCK = 4096        # rows that go down a tree together
+    FEW = 6             # rows that walk alone from where they are
+
+# Where the rows of a right child end, while its left sibling is visited.
+cdef struct Pending:
+    int32_t node
+    int32_t end
+
+# A block of rows and what sending them down a tree takes.
+cdef struct Block:
+    int32_t n_rows
+    int32_t stride              # from a feature to the next
+    float *columns              # value (row, f) is columns[f * stride + row]
+    int32_t *rows               # numbers of the rows, those of a node side by side
+    int32_t *scratch
+    int32_t *leaves             # per row: index of its leaf in the tree
+    Pending *pending            # each holds a row at least: n_rows are enough
 
 
-cdef inline int32_t find_leaf(const Node *nodes, const float *row) noexcept nogil:
-    """Index of the leaf that a row falls into; the rule of `_tree.goes_left`."""
-    cdef int32_t i = 0
+cdef bint open_block(Block *block, const float[:, ::1] X, int64_t start) noexcept nogil:
+    """Copy the rows from `start` on, feature by feature; False: no memory."""
+    cdef Py_ssize_t n_features = X.shape[1]
+    cdef int32_t n_rows = <int32_t>min(BLOCK, X.shape[0] - start)
+    cdef int32_t i
+    cdef Py_ssize_t f
+    block.n_rows = n_rows
+    block.stride = n_rows + 16      # not a power of two, whose multiples fall on one cache set
+    block.columns = <float *>malloc(n_features * block.stride * sizeof(float))
+    block.rows = <int32_t *>malloc(n_rows * sizeof(int32_t))
+    block.scratch = <int32_t *>malloc(n_rows * sizeof(int32_t))
+    block.leaves = <int32_t *>malloc(n_rows * sizeof(int32_t))
+    block.pending = <Pending *>malloc(n_rows * sizeof(Pending))
+    if (block.columns == NULL or block.rows == NULL or block.scratch == NULL
+            or block.leaves == NULL or block.pending == NULL):
+        return False
+    for i in range(n_rows):
+        for f in range(n_features):
+            block.columns[f * block.stride + i] = X[start + i, f]
+    return True
+
+
+cdef void close_block(Block *block) noexcept nogil:
+    free(block.columns)
+    free(block.rows)
+    free(block.scratch)
+    free(block.leaves)
+    free(block.pending)
+
+
+cdef inline int32_t find_leaf(const Node *nodes, int32_t i, const float *row,
+                              int32_t stride) noexcept nogil:
+    """Index of the leaf below node i that a row falls into; the rule of `_tree.goes_left`."""
     cdef float x
     cdef bint left
     while nodes[i].feature >= 0:
-        x = row[nodes[i].feature]
+        x = row[<Py_ssize_t>nodes[i].feature * stride]
         if nodes[i].flags & CATEGORICAL:
             left = x == nodes[i].threshold
         else:
@@ -29,20 +81,76 @@ cdef inline int32_t find_leaf(const Node *nodes, const float *row) noexcept nogi
     return i
 
 
-cdef void sum_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1] tree_offsets,
+cdef void find_leaves(Block *block, const Node *nodes) noexcept nogil:
+    """Send the rows of a block down a tree, depth first: rows[start:end] are in node i."""
+    cdef int32_t n_pending = 0
+    cdef int32_t i = 0
+    cdef int32_t start = 0
+    cdef int32_t end = block.n_rows
+    cdef int32_t middle, row
+    for row in range(block.n_rows):
+        block.rows[row] = row       # in order, for ascending reads of the columns
+    while True:
+        if nodes[i].feature >= 0 and end - start > FEW:
+            middle = start + partition(
+                &block.columns[<Py_ssize_t>nodes[i].feature * block.stride], &block.rows[start],
+                end - start, block.scratch, nodes[i].threshold, nodes[i].flags
+            )
+            if middle == start:
+                i = nodes[i].right
+                continue
+            if middle < end:
+                block.pending[n_pending].node = nodes[i].right
+                block.pending[n_pending].end = end
+                n_pending += 1
+                end = middle
+            i += 1
+            continue
+        while start < end:
+            row = block.rows[start]
+            block.leaves[row] = find_leaf(nodes, i, &block.columns[row], block.stride)
+            start += 1
+        if n_pending == 0:
+            return
+        n_pending -= 1
+        i = block.pending[n_pending].node
+        end = block.pending[n_pending].end
+
+
+cdef bint sum_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1] tree_offsets,
                     const int64_t[::1] leaf_offsets, const double[:, ::1] leaf_values,
-                    double[:, ::1] out, int64_t start, int64_t end) noexcept nogil:
+                    double[:, ::1] out, int64_t start) noexcept nogil:
     """Add the trees in their order, so that a row's sum does not depend on the other rows."""
     cdef Py_ssize_t n_classes = leaf_values.shape[1]
     cdef Py_ssize_t t, i, c
     cdef int64_t leaf
     cdef const Node *tree
-    for t in range(tree_offsets.shape[0] - 1):
-        tree = nodes + tree_offsets[t]
-        for i in range(start, end):
-            leaf = leaf_offsets[t] + tree[find_leaf(tree, &X[i, 0])].right
-            for c in range(n_classes):
-                out[i, c] += leaf_values[leaf, c]
+    cdef Block block
+    cdef bint opened = open_block(&block, X, start)
+    if opened:
+        for t in range(tree_offsets.shape[0] - 1):
+            tree = nodes + tree_offsets[t]
+            find_leaves(&block, tree)
+            for i in range(block.n_rows):
+                leaf = leaf_offsets[t] + tree[block.leaves[i]].right
+                for c in range(n_classes):
+                    out[start + i, c] += leaf_values[leaf, c]
+    close_block(&block)
+    return opened
+
+
+cdef bint apply_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1] tree_offsets,
+                      int32_t[:, ::1] out, int64_t start) noexcept nogil:
+    cdef Py_ssize_t t, i
+    cdef Block block
+    cdef bint opened = open_block(&block, X, start)
+    if opened:
+        for t in range(tree_offsets.shape[0] - 1):
+            find_leaves(&block, nodes + tree_offsets[t])
+            for i in range(block.n_rows):
+                out[start + i, t] = block.leaves[i]
+    close_block(&block)
+    return opened
 
 
 def sum_votes(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets,
@@ -65,13 +173,14 @@ def sum_votes(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets,
     cdef const char[::1] node_bytes = nodes.view(np.int8)
     cdef const Node *first = <const Node *>&node_bytes[0]
     cdef int64_t n_rows = X.shape[0]
-    cdef int64_t n_blocks = (n_rows + BLOCK - 1) // BLOCK
-    cdef int64_t b
+    cdef int64_t start
+    cdef int failed = 0
     result = np.zeros((n_rows, leaf_values.shape[1]))
     cdef double[:, ::1] out = result
-    for b in prange(n_blocks, nogil=True, num_threads=n_threads):
-        sum_block(X, first, tree_offsets, leaf_offsets, leaf_values, out, b * BLOCK,
-                  min((b + 1) * BLOCK, n_rows))
+    for start in prange(0, n_rows, BLOCK, nogil=True, schedule="dynamic", num_threads=n_threads):
+        failed += not sum_block(X, first, tree_offsets, leaf_offsets, leaf_values, out, start)
+    if failed:
+        raise MemoryError("no memory to predict")
     return result
 
 
@@ -92,12 +201,12 @@ def apply(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets, int n_t
     cdef const char[::1] node_bytes = nodes.view(np.int8)
     cdef const Node *first = <const Node *>&node_bytes[0]
     cdef int64_t n_rows = X.shape[0]
-    cdef Py_ssize_t n_trees = tree_offsets.shape[0] - 1
-    cdef int64_t i
-    cdef Py_ssize_t t
-    result = np.zeros((n_rows, n_trees), dtype=np.int32)
+    cdef int64_t start
+    cdef int failed = 0
+    result = np.zeros((n_rows, tree_offsets.shape[0] - 1), dtype=np.int32)
     cdef int32_t[:, ::1] out = result
-    for i in prange(n_rows, nogil=True, num_threads=n_threads):
-        for t in range(n_trees):
-            out[i, t] = find_leaf(first + tree_offsets[t], &X[i, 0])
+    for start in prange(0, n_rows, BLOCK, nogil=True, schedule="dynamic", num_threads=n_threads):
+        failed += not apply_block(X, first, tree_offsets, out, start)
+    if failed:
+        raise MemoryError("no memory to predict")
     return result

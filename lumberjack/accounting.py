@@ -181,8 +181,8 @@ _RELATIVE_ERROR = 2.0**-40
 _ABSOLUTE_ERROR = 2.0**-64
 _ALARMS_PER_NODE = 32
 _NOISE_CELLS = 2**11
-_GUIDE_CELLS = 2**13
-_GUIDE_QUERIES = 8
+_GRID_CELLS = 2**16  # sums on a grid: at most 2^12 steps of sigma (guide.LARGEST_SIGMA)
+_GUIDE_QUERIES = 9  # marginals, 3 rounds of residuals, 4 of curvature, one histogram
 
 _SHARES = ("guide", "structure", "leaves")
 
@@ -841,7 +841,7 @@ def finite_precision(
       thinning. A node draws alarms only while their expected number is below 1/2, so more than 32
       have a probability below 2^-150, which is far inside the absolute allowance. With g records
       per unit, g times as many.
-    - Noise: `n_classes` cells in a leaf of each tree, and for a guide up to 8 queries of
+    - Noise: `n_classes` cells in a leaf of each tree, and for a guide up to 9 queries of
       (n_features + 1) n_classes cells, again times g.
 
     A draw of the search is off by a relative error of 2^-40. A plain test, one comparison of 64
@@ -1116,14 +1116,17 @@ def _refuse_precision(epsilon, delta, precision):
 
 
 def _largest_noise(noise, unit, n_features, n_classes):
-    """Largest sigma, in grid steps, of leaf counts and of a guide's histograms.
+    """Largest sigma, in grid steps, of leaf counts and of the queries of a guide.
 
-    A guide's query has an l2 sensitivity of at most sqrt(2 F C) and gets at least 1/20 of mu^2.
+    A grid is never coarser than one record. On that grid the queries have a sensitivity s and a
+    share w of mu^2 (guide.py) with s / sqrt(w) at most 16 sqrt(F C): sqrt(F / 0.45) for marginals,
+    sqrt(7.5 F) (sqrt(2) + sqrt(C) / 2) for residuals, sqrt(80) (2 + sqrt(C) / 2) for curvature,
+    sqrt(10 C) for the histogram.
     """
     leaves = noise["sigma_leaves"] or 0.0
     if noise["mu_guide"] == 0:
         return leaves
-    return max(leaves, unit * math.sqrt(40.0 * n_features * n_classes) / noise["mu_guide"])
+    return max(leaves, 16.0 * unit * math.sqrt(n_features * n_classes) / noise["mu_guide"])
 
 
 def calibrate(
@@ -1139,6 +1142,7 @@ def calibrate(
     accounting="joint",
     records_per_unit=1,
     threshold=None,
+    soft_labels=False,
 ):
     """Noise of a forest that is (epsilon, delta)-differentially private.
 
@@ -1169,6 +1173,8 @@ def calibrate(
         Records that one unit can hold.
     threshold : float or None, default=None
         Threshold of the tests; the smallest one, records_per_unit + slack, if None.
+    soft_labels : bool, default=False
+        Whether leaves hold sums on a grid finer than a record (regression).
 
     Returns
     -------
@@ -1212,13 +1218,12 @@ def calibrate(
     if epsilon == math.inf:
         return _no_noise(fields, shares, threshold)
     fields["delta"] = _check_delta(delta)
-    return _with_noise(fields, shares, sizes, threshold)
+    noise_cells = _GRID_CELLS if soft_labels or shares[0] > 0 else _NOISE_CELLS
+    return _with_noise(fields, shares, sizes, threshold, noise_cells)
 
 
-def _with_noise(fields, shares, sizes, threshold, noise_cells=None):
+def _with_noise(fields, shares, sizes, threshold, noise_cells):
     """`calibrate` for finite epsilon; repeated if the noise outgrows its precision allowance."""
-    if noise_cells is None:
-        noise_cells = _GUIDE_CELLS if shares[0] > 0 else _NOISE_CELLS
     epsilon, delta, unit = fields["epsilon"], fields["delta"], fields["records_per_unit"]
     trees, n_tests, leaf = fields["n_estimators"], fields["tests_per_record"], fields["leaf"]
     precision = finite_precision(

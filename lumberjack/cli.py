@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, __version__
 from lumberjack.accounting import calibrate
 from lumberjack.datasets import make_moons_and_blob
-from lumberjack.forest import DEFAULT_SHARES, MAX_DEPTH
+from lumberjack.forest import MAX_DEPTH, resolve_shares
 from lumberjack.privacy import NEIGHBOURING, PrivacyReport, guarantee_text, verify
 
 MODEL_FORMAT = 1
@@ -37,7 +37,7 @@ BUDGET_DOMAIN = {"n_features": 100, "n_classes": 2}
 # The paper's Figure 1.
 PRIVATE = {"epsilon": 2.0, "delta": 1e-6, "max_depth": 100}
 FULLY_RANDOM = {"epsilon": math.inf, "threshold": 1, "max_depth": 10}
-BOTH = {"leaf": "majority", "accounting": "split", "n_jobs": -1}
+BOTH = {"splitter": "random", "leaf": "majority", "accounting": "split", "n_jobs": -1}
 SCALES = (1, 10, 1000)
 CLASSES = ("blue", "green", "red")
 DEMO_TEST_FRACTION = 0.2
@@ -222,6 +222,8 @@ def add_forest(command):
     add("--trees", type=positive_integer, default=trees, metavar="K", help=f"trees ({trees})")
     text = f"levels of nodes that may be split ({depth})"
     add("--depth", type=depth_levels, default=depth, metavar="H", help=text)
+    text = f"how splits are drawn; random is the paper's way ({default['splitter']})"
+    add("--splitter", choices=("guided", "random"), default=default["splitter"], help=text)
     text = f"what a leaf releases ({default['leaf']})"
     add("--leaf", choices=("counts", "majority"), default=default["leaf"], help=text)
     text = f"one budget for the forest, or two ({default['accounting']})"
@@ -606,6 +608,7 @@ def run_fit(args):
         epsilon=args.epsilon,
         delta=args.delta,
         max_depth=args.depth,
+        splitter=args.splitter,
         leaf=args.leaf,
         accounting=args.accounting,
         threshold=args.threshold,
@@ -720,7 +723,7 @@ def run_budget(args):
             max_depth=args.depth,
             leaf=args.leaf,
             accounting=args.accounting,
-            budget_shares=DEFAULT_SHARES,
+            budget_shares=resolve_shares(None, args.splitter, args.accounting),
             records_per_unit=args.records_per_unit,
             threshold=args.threshold,
             **BUDGET_DOMAIN,
@@ -728,7 +731,8 @@ def run_budget(args):
     print(f"{guarantee_text(noise.epsilon, noise.delta)}, {NEIGHBOURING}")
     same = 2 ** args.depth.bit_length() - 1
     print(
-        f"{args.trees} trees of depth {args.depth}, leaf {args.leaf}, accounting {args.accounting}"
+        f"{args.trees} trees of depth {args.depth}, {args.splitter} splits, leaf {args.leaf}, "
+        f"accounting {args.accounting}"
         + (f" (depth {same} costs the same)" if same > args.depth else "")
     )
     print(f"sigma = {short(noise.sigma_tests)}: noise of a test, in records")

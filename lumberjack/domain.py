@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
 
@@ -23,10 +24,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
+from lumberjack._domain import UNKNOWN_CODE, Codebook
+
 __all__ = ["Domain", "PrivacyLeakWarning"]
 
 FORMAT_VERSION = 1
-UNKNOWN = -1.0
+UNKNOWN = UNKNOWN_CODE
+_CHUNK = 2**16  # labels that are looked up at a time, which bounds the temporary arrays
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -246,13 +250,17 @@ class Domain:
         """
         if layout not in ("columns", "rows"):
             raise ValueError('layout must be "columns" or "rows"')
+        if _is_float_array(X, self.n_features):
+            encoded, rows = _empty_codes(len(X), self.n_features, layout)
+            infinite = self._codebook.encode(X, rows)
+            if infinite >= 0:
+                _refuse_infinite(self.feature_names[infinite])
+            return encoded
         table = _read_table(X)
         places = self._find_columns(table, caller)
-        shape = (self.n_features, table.n_records)
-        encoded = np.empty(shape if layout == "columns" else shape[::-1], dtype=np.float32)
-        by_column = encoded if layout == "columns" else encoded.T
+        encoded, rows = _empty_codes(table.n_records, self.n_features, layout)
         for j, place in enumerate(places):
-            self._encode_column(j, table.read(place), by_column[j])
+            self._encode_column(j, table.read(place), rows[:, j])
         return encoded
 
     def encode_classes(self, y):
@@ -279,14 +287,19 @@ class Domain:
         """
         if self.classes is None:
             raise ValueError("the domain declares no classes; give the list of them as classes")
-        codes = _look_up(_read_labels(y), self.classes.tolist())
-        if np.isnan(codes).any():
-            raise ValueError(_MISSING_LABEL)
-        if (codes == UNKNOWN).any():
-            raise ValueError(
-                "y holds a label that is not in classes; add it there, or leave out its records"
-            )
-        return codes.astype(np.int32)
+        labels = _read_labels(y)
+        codes = np.empty(_length(labels), dtype=np.int32)
+        known = self.classes.tolist()
+        for start in range(0, len(codes), _CHUNK):
+            part = _look_up(_slice(labels, start, start + _CHUNK), known)
+            if np.isnan(part).any():
+                raise ValueError(_MISSING_LABEL)
+            if (part == UNKNOWN).any():
+                raise ValueError(
+                    "y holds a label that is not in classes; add it there, or leave out its records"
+                )
+            codes[start : start + _CHUNK] = part
+        return codes
 
     def encode_target(self, y, unit):
         """Scale a regression target to soft labels.
@@ -449,6 +462,19 @@ class Domain:
         if all(isinstance(value, str) for value in values):
             return list(values)
         return {"categories": list(values)}
+
+    @cached_property
+    def _codebook(self):
+        """The domain as the kernel for arrays of floats reads it."""
+        keys, places = [], []
+        for values in self.categories:
+            own = (None, None) if values is None else _number_keys(_places(values))
+            keys.append(own[0])
+            places.append(own[1])
+        return Codebook(self.lower, self.upper, keys, places)
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_codebook"}
 
     def _find_columns(self, table, caller):
         """Return the place in the table of each declared column."""
@@ -941,6 +967,21 @@ def _array_columns(X):
     return list(range(array.shape[1])), array.shape, lambda j: array[:, j]
 
 
+def _is_float_array(X, n_features):
+    """Tell a plain array with so many columns, which needs no reading as a table."""
+    plain = type(X) is np.ndarray and X.dtype in (np.float32, np.float64)
+    return plain and X.ndim == 2 and len(X) > 0 and X.shape[1] == n_features
+
+
+def _empty_codes(n_records, n_features, layout):
+    """Return an encoded matrix to be filled, and its view by rows."""
+    if layout == "rows":
+        encoded = np.empty((n_records, n_features), dtype=np.float32)
+        return encoded, encoded
+    encoded = np.empty((n_features, n_records), dtype=np.float32)
+    return encoded, encoded.T
+
+
 def _as_array(X, what):
     """Return an array-like as an array in which text has not swallowed numbers."""
     if isinstance(X, np.ma.MaskedArray):
@@ -1065,6 +1106,13 @@ def _plain(column, what):
 def _length(column):
     """Return the number of entries of a column."""
     return len(column.codes if isinstance(column, _Coded) else column)
+
+
+def _slice(column, start, end):
+    """Return a part of a column."""
+    if isinstance(column, _Coded):
+        return column._replace(codes=column.codes[start:end])
+    return column[start:end]
 
 
 def _text_names(labels):
@@ -1193,20 +1241,33 @@ def _objects(name):
 def _check_finite(values, name):
     """Refuse infinite values."""
     if np.isinf(values).any():
-        raise ValueError(
-            f"column {name!r} holds infinite values; replace them by its bounds or by NaN"
-        )
+        _refuse_infinite(name)
+
+
+def _refuse_infinite(name):
+    raise ValueError(f"column {name!r} holds infinite values; replace them by its bounds or by NaN")
 
 
 def _look_up(column, values):
     """Return the place of each entry in a list of values, as floats: UNKNOWN, NaN if missing."""
-    places = {_key(value): float(place) for place, value in enumerate(values)}
+    places = _places(values)
     if isinstance(column, _Coded):
         recode = [_place(value, places) for value in column.values]
         return np.array([*recode, math.nan], dtype=np.float32)[column.codes]
     if column.dtype.kind == "O":
         return _look_up_objects(column, places)
     return _look_up_numbers(column.astype(np.float64), places)
+
+
+def _places(values):
+    """Return the place of each of a list of values, by what they are compared by."""
+    return {_key(value): float(place) for place, value in enumerate(values)}
+
+
+def _number_keys(places):
+    """Return the numbers among the keys in order, and their places."""
+    keys = sorted(key for key in places if isinstance(key, float))
+    return np.array(keys), np.array([places[key] for key in keys])
 
 
 def _look_up_objects(column, places):
@@ -1234,10 +1295,9 @@ def _place(entry, places):
 
 def _look_up_numbers(values, places):
     """Look up the entries of a numeric column by bisection."""
-    keys = np.array(sorted(key for key in places if isinstance(key, float)))
+    keys, order = _number_keys(places)
     codes = np.full(values.shape, UNKNOWN, dtype=np.float32)
     if keys.size:
-        order = np.array([places[key] for key in keys.tolist()])
         at = np.minimum(np.searchsorted(keys, values), keys.size - 1)
         known = keys[at] == values
         codes[known] = order[at[known]]

@@ -73,8 +73,8 @@ class Tree(NamedTuple):
 class BaseLumberjack(BaseEstimator):
     """What classifier and regressor share: check, calibrate, grow, release, traverse."""
 
-    # Overridden by a parameter of the classifier.
-    leaf = "counts"
+    leaf = "counts"  # overridden by a parameter of the classifier
+    soft_labels = False  # whether a record is split between two classes
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -150,29 +150,7 @@ class BaseLumberjack(BaseEstimator):
             check_real("threshold", self.threshold)
         if self.n_jobs is not None:
             check_integer("n_jobs", self.n_jobs)
-        self._budget_shares()
-
-    def _budget_shares(self):
-        """The shares asked for; a guide gets one if and only if there is a guide."""
-        if self.budget_shares is None:
-            if self.splitter == "guided" and self.accounting == "split":
-                raise ValueError(
-                    'accounting="split" knows no guide; use accounting="joint", or '
-                    'splitter="random" for the method of the paper'
-                )
-            return DEFAULT_SHARES[self.splitter]
-        if not isinstance(self.budget_shares, Mapping):
-            raise TypeError(
-                "budget_shares must be a dict of shares that sum to 1, such as "
-                f"{DEFAULT_SHARES[self.splitter]}"
-            )
-        guided = self.splitter == "guided"
-        if guided != (self.budget_shares.get("guide", 0) != 0):
-            raise ValueError(
-                'budget_shares must give "guide" a share with splitter="guided", and none with '
-                f'splitter="random"; such as {DEFAULT_SHARES[self.splitter]}'
-            )
-        return self.budget_shares
+        resolve_shares(self.budget_shares, self.splitter, self.accounting)
 
     def _calibrate(self, domain, n_classes):
         return accounting.calibrate(
@@ -182,11 +160,12 @@ class BaseLumberjack(BaseEstimator):
             max_depth=self.max_depth,
             leaf=self.leaf,
             accounting=self.accounting,
-            budget_shares=self._budget_shares(),
+            budget_shares=resolve_shares(self.budget_shares, self.splitter, self.accounting),
             records_per_unit=self.records_per_unit,
             threshold=self.threshold,
             n_features=len(domain.feature_names),
             n_classes=n_classes,
+            soft_labels=self.soft_labels,
         )
 
     def _label_unit(self, calibration, domain):
@@ -634,6 +613,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
     True
     """
 
+    soft_labels = True
+
     def __init__(
         self,
         n_estimators=30,
@@ -707,7 +688,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         sigma = calibration.sigma_leaves
         if self.splitter == "guided":
             sigma = max(sigma, guide.marginals_sigma(calibration, domain.n_features))
-        return max(2, guide.grid_steps(sigma))
+        return guide.grid_steps(sigma)
 
     def predict(self, X):
         """The expected target.
@@ -916,6 +897,37 @@ def run_threads(function, n_threads):
 
 
 # Parameters ---------------------------------------------------------------------------------------
+
+
+def resolve_shares(budget_shares, splitter, accounting):
+    """The budget shares asked for; the guide gets one if and only if there is a guide.
+
+    Parameters
+    ----------
+    budget_shares : dict or None
+    splitter : {"guided", "random"}
+    accounting : {"joint", "split"}
+
+    Returns
+    -------
+    dict
+    """
+    default = DEFAULT_SHARES[splitter]
+    if splitter == "guided" and accounting == "split":
+        raise ValueError(
+            'accounting="split" knows no guide: use accounting="joint", or splitter="random" for '
+            "the method of the paper"
+        )
+    if budget_shares is None:
+        return default
+    if not isinstance(budget_shares, Mapping):
+        raise TypeError(f"budget_shares must be a dict of shares that sum to 1, such as {default}")
+    if (splitter == "guided") != (budget_shares.get("guide", 0) != 0):
+        raise ValueError(
+            'budget_shares must give "guide" a share with splitter="guided", and none with '
+            f'splitter="random", such as {default}'
+        )
+    return budget_shares
 
 
 def check_integer(name, value, low=None, high=None):

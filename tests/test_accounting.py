@@ -793,7 +793,7 @@ def test_allowance_is_subtracted():
     )
     guided = calibrate(1.0, 1e-6, budget_shares=GUIDED, **PAPER)
     assert (guided.precision_epsilon, guided.precision_delta) == finite_precision(
-        1.0, noise_cells=2**13, **PAPER
+        1.0, noise_cells=2**16, **PAPER
     )
 
 

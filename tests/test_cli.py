@@ -391,10 +391,12 @@ def test_predict_errors(fails, run):
 # budget
 
 
-def test_budget_prints_the_calibration(run):
-    out, _ = run("budget", "--epsilon", "1", "--delta", "1e-6", "--trees", "30", "--depth", "100")
+@pytest.mark.parametrize("splitter", ["guided", "random"])
+def test_budget_prints_the_calibration(run, splitter):
+    arguments = ["budget", "--epsilon", "1", "--delta", "1e-6", "--trees", "30", "--depth", "100"]
+    out, _ = run(*arguments, "--splitter", splitter)
     noise = accounting.calibrate(
-        1.0, 1e-6, n_estimators=30, max_depth=100, budget_shares=DEFAULT_SHARES,
+        1.0, 1e-6, n_estimators=30, max_depth=100, budget_shares=DEFAULT_SHARES[splitter],
         n_features=14, n_classes=2,
     )  # fmt: skip
     assert f"sigma = {noise.sigma_tests:.4g}:" in out
@@ -406,6 +408,7 @@ def test_budget_prints_the_calibration(run):
 
 def test_budget_tells_what_to_expect(run):
     arguments = ["budget", "--epsilon", "1", "--delta", "1e-6", "--trees", "30", "--depth", "127"]
+    arguments += ["--splitter", "random"]
     out, _ = run(*arguments, "--records", "2000")
     assert "tau = 428: about 5 leaves a tree for 2,000 records" in out
     assert "rule of thumb" in out and "single leaf" not in out
@@ -416,6 +419,7 @@ def test_budget_tells_what_to_expect(run):
 
 def test_budget_of_the_paper(run):
     arguments = ["--leaf", "majority", "--accounting", "split", "--trees", "30", "--depth", "100"]
+    arguments += ["--splitter", "random"]
     out, _ = run("budget", "--epsilon", "1", "--delta", "1e-6", *arguments)
     assert "leaf epsilon = 0.0" in out and "leaf noise" not in out
 

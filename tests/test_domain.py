@@ -830,6 +830,61 @@ def test_32_bit_floats_are_kept(values):
         assert_array_equal(domain.encode(table_)[0], X[:, 0])
 
 
+floats = st.one_of(
+    st.floats(),
+    st.sampled_from([-1.0, 0.0, -0.0, 1.0, 2.0, 2.5, 1e300, -1e300, 3.5e38, 1e-46]),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(floats.filter(lambda x: abs(x) != np.inf), floats, floats), min_size=1),
+    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from(["C", "F", "strided", "reversed"]),
+)
+def test_an_array_is_encoded_as_its_columns(rows, dtype, order):
+    domain = Domain.from_dict(
+        {"n": [-1, 1], "c": {"categories": [2.5, "a", 0, 1, -1, 16777217]}, "d": ["b"]}
+    )
+    with np.errstate(over="ignore"):
+        X = np.array(rows).astype(dtype)
+    X[np.isinf(X[:, 0]), 0] = 0.0
+    expected = np.empty((3, len(X)), dtype=np.float32)
+    for j in range(3):
+        domain._encode_column(j, X[:, j], expected[j])
+    if order == "strided":
+        X = np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3]
+    elif order == "reversed":
+        X = X[::-1].copy()[::-1]
+    else:
+        X = np.asarray(X, order=order)
+    X.setflags(write=False)
+    assert domain.encode(X).tobytes() == expected.tobytes()
+    assert domain.encode(X, layout="rows").tobytes() == expected.T.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_array_of_many_rows(dtype):
+    # More rows than the kernel takes at a time.
+    domain = Domain.from_dict({"n": [-1, 1], "c": {"categories": list(range(5))}})
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.normal(size=1000), rng.integers(-1, 7, 1000)], axis=1).astype(dtype)
+    expected = np.stack([X[:, 0], np.where((X[:, 1] >= 0) & (X[:, 1] < 5), X[:, 1], -1)])
+    assert_array_equal(domain.encode(X), expected.astype(np.float32))
+    X[999, 0] = np.inf
+    expect(ValueError, lambda: domain.encode(X), "'n'", "infinite")
+
+
+def test_what_the_kernel_needs_is_neither_pickled_nor_compared():
+    domain, same = (Domain.from_dict({"n": [0, 1], "c": ["a"]}) for _ in range(2))
+    domain.encode(np.zeros((1, 2)))
+    assert domain == same
+    assert pickle.dumps(domain) == pickle.dumps(same)
+    restored = pickle.loads(pickle.dumps(domain))
+    assert restored == domain
+    assert_array_equal(restored.encode(np.ones((1, 2))), domain.encode(np.ones((1, 2))))
+
+
 # Other forms
 
 

@@ -31,6 +31,7 @@ from lumberjack.datasets import make_moons_and_blob
 N_RECORDS = 317
 LEAVES = ("counts", "majority")
 ACCOUNTINGS = ("joint", "split")
+METHODS = (("guided", "joint"), ("random", "joint"), ("random", "split"))
 BOUNDS = {"age": (17, 90), "hours": (0, 99)}
 CATEGORIES = {"sex": ["Female", "Male"]}
 CANARY_TEXT = "canary"
@@ -85,6 +86,8 @@ def released(model):
     """The released arrays as bytes."""
     names = ("nodes_", "tree_offsets_", "leaf_offsets_", "leaf_counts_", "leaf_votes_")
     arrays = [getattr(model, name) for name in names if hasattr(model, name)]
+    if model.guide_ is not None:
+        arrays += [model.guide_.feature_weights, model.guide_.score.tables]
     return [array.tobytes() for array in (*arrays, model.class_prior_)]
 
 
@@ -97,12 +100,12 @@ def learned(model):
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("accounting", ACCOUNTINGS)
+@pytest.mark.parametrize(("splitter", "accounting"), METHODS)
 @pytest.mark.parametrize("classes", [("no", "yes"), ("high", "low", "mid", "none")])
-def test_fit_and_predict(leaf, accounting, classes):
+def test_fit_and_predict(leaf, splitter, accounting, classes):
     X = frame(2000)
     y = labels(X, classes)
-    model = on_frame(leaf=leaf, accounting=accounting, classes=list(classes))
+    model = on_frame(leaf=leaf, splitter=splitter, accounting=accounting, classes=list(classes))
     assert model.fit(X, y) is model
     assert model.classes_.tolist() == sorted(classes)
     n_leaves, n_nodes = int(model.leaf_offsets_[-1]), int(model.tree_offsets_[-1])
@@ -245,20 +248,26 @@ def test_values_beyond_the_bounds_go_where_the_bounds_go():
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_trees_apply_and_decision_path_agree_with_a_walk(leaf):
-    X = frame()
+@pytest.mark.parametrize("splitter", ["guided", "random"])
+@pytest.mark.parametrize("classes", [("no", "yes"), ("high", "low", "mid")])
+def test_trees_apply_and_decision_path_agree_with_a_walk(leaf, splitter, classes):
+    X = frame(900)
     X.loc[::7, "age"] = np.nan
     X.loc[::11, "sex"] = "unheard of"
     X.loc[::13, "sex"] = None
-    model = on_frame(leaf=leaf, epsilon=15.0).fit(X, labels(X))
+    model = on_frame(leaf=leaf, splitter=splitter, classes=list(classes), epsilon=25.0)
+    model.fit(X, labels(X, classes))
     encoded = model.domain_.encode(X, layout="rows")
+    if splitter == "guided":
+        columns, of_score = model.guide_.score.evaluate(encoded)
+        encoded = np.hstack([encoded, columns])
     applied = model.apply(X)
     indicator, ends = model.decision_path(X)
     assert applied.dtype == np.int32
     assert sparse.issparse(indicator) and indicator.shape == (len(X), len(model.nodes_))
     assert np.array_equal(ends, model.tree_offsets_)
     assert len(model.trees_) == model.n_estimators
-    expected = np.zeros((len(X), 2))
+    expected = np.zeros((len(X), len(classes)))
     for t, tree in enumerate(model.trees_):
         part = indicator[:, ends[t] : ends[t + 1]].toarray()
         for i, row in enumerate(encoded):
@@ -266,8 +275,13 @@ def test_trees_apply_and_decision_path_agree_with_a_walk(leaf):
             assert applied[i, t] == path[-1]
             assert np.flatnonzero(part[i]).tolist() == sorted(path) and part[i].max() == 1
             expected[i] += tree.votes[tree.leaf[path[-1]]]
-    total = expected.sum(axis=1, keepdims=True)
-    assert np.array_equal(model.predict_proba(X), expected / total)
+    expected /= expected.sum(axis=1, keepdims=True)
+    if splitter == "guided":
+        expected = forest.combine(expected, of_score)
+        used = np.concatenate([tree.feature for tree in model.trees_])
+        assert used.max() >= model.n_features_in_, "the score is split, too"
+        assert used.max() < encoded.shape[1]
+    assert np.array_equal(model.predict_proba(X), expected)
     assert max(len(tree.feature) for tree in model.trees_) > 3
 
 
@@ -294,6 +308,107 @@ def test_trees_are_copies():
             array[:] = 0
     model.decision_path(X[:1])[1][:] = 0
     assert model.nodes_.tobytes() == before and model.tree_offsets_[-1] == len(model.nodes_)
+
+
+# Guided splits
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_guide_of_a_fitted_forest(n_classes):
+    X = frame(3000)
+    classes = ["high", "low", "mid"][:n_classes]
+    model = on_frame(classes=classes).fit(X, labels(X, classes))
+    assert model.splitter == "guided" and model.max_depth == 15
+    own, domain, n_scores = model.guide_, model.domain_, 1 if n_classes == 2 else n_classes
+    assert own.score.n_scores == n_scores and own.feature_weights.shape == (3 + n_scores,)
+    assert own.feature_weights.sum() == pytest.approx(1)
+    assert own.feature_weights[0] == own.feature_weights[:3].max(), "the labels follow from it"
+    assert own.score.tables.shape[1] == len(own.score.intercepts) == n_scores
+    assert own.category_weights[2].shape == (2,) and own.category_weights[:2] == (None, None)
+    assert own.threshold_cdfs[2] is None
+    for f, (low, high) in enumerate(BOUNDS.values()):
+        edges, cdf = own.threshold_cdfs[f]
+        assert edges[0] == low and edges[-1] == high and cdf[0] == 0 and cdf[-1] == 1
+    assert own.score.n_categories is domain.n_categories or np.array_equal(
+        own.score.n_categories, domain.n_categories
+    )
+    for tree in model.trees_:
+        of_score = tree.feature >= 3
+        assert (tree.feature < 3 + n_scores).all() and not tree.is_categorical[of_score].any()
+        assert ((tree.threshold[of_score] >= 0) & (tree.threshold[of_score] < 1)).all()
+    assert any(mechanism.part == "guide" for mechanism in model.privacy_.mechanisms)
+    fit(model.set_params(splitter="random"), X, labels(X, classes))
+    assert model.guide_ is None and model.nodes_["feature"].max() < 3
+
+
+def test_defaults():
+    model = LumberjackClassifier()
+    assert model.splitter == "guided" and model.max_depth == 31
+    assert forest.DEFAULT_SHARES["guided"] == {"guide": 0.5, "structure": 0.2, "leaves": 0.3}
+
+
+def test_random_splits_have_no_guide():
+    X, y = table()
+    model = on_array(splitter="random").fit(X, y)
+    assert model.guide_ is None
+    assert [own.part for own in model.privacy_.mechanisms] == ["structure", "leaves"]
+    assert model.privacy_.calibration.mu_guide == 0
+
+
+def test_a_guide_is_worth_its_share():
+    # One informative feature of ten, in a hundredth of its range.
+    rng = np.random.default_rng(0)
+    X = rng.random((4000, 10))
+    X[:, 7] *= 0.01
+    y = (X[:, 7] > 0.004).astype(int)
+    scores = {}
+    for splitter in ("guided", "random"):
+        bounds = (np.zeros(10), np.ones(10))
+        models = [on_array(splitter=splitter, bounds=bounds, epsilon=1.0) for _ in range(3)]
+        scores[splitter] = np.mean([model.fit(X, y).score(X, y) for model in models])
+    assert scores["guided"] >= scores["random"] - 0.02
+    X[:, 7] *= 100
+    scores["visible"] = on_array(epsilon=1.0).fit(X, y).score(X, y)
+    assert scores["visible"] > 0.9
+
+
+def test_without_noise_the_guide_is_exact():
+    X, y = table(3000, n_features=2)
+    model = on_array(**NOISELESS).fit(X, y)
+    again = on_array(**NOISELESS).fit(X, y)
+    for name in ("tables", "intercepts"):
+        assert np.array_equal(getattr(model.guide_.score, name), getattr(again.guide_.score, name))
+    assert np.array_equal(model.guide_.feature_weights, again.guide_.feature_weights)
+    assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("budget", [{}, {"epsilon": 50.0}, NOISELESS])
+def test_guided_probabilities_of_odd_tables(leaf, budget):
+    # One class only, constant features, all missing, one row: no warning, proper probabilities.
+    X = frame(200)
+    tables = [
+        (X, np.repeat("no", 200)),
+        (X.assign(age=40, hours=1.0, sex="Male"), labels(X)),
+        (X.assign(age=np.nan, hours=np.nan, sex=None), labels(X)),
+        (X[:1], ["yes"]),
+    ]
+    for own, y in tables:
+        for classes in (["no", "yes"], ["no", "yes", "never"]):
+            model = on_frame(leaf=leaf, classes=classes, **budget).fit(own, y)
+            p = model.predict_proba(X)
+            assert np.isfinite(p).all() and (p >= 0).all()
+            np.testing.assert_allclose(p.sum(axis=1), 1)
+
+
+def test_combine_is_a_weighted_geometric_mean():
+    first, second = np.array([[0.2, 0.8], [0.0, 1.0]]), np.array([[0.6, 0.4], [0.5, 0.5]])
+    vote = forest.SCORE_VOTE
+    product = first[0] ** (1 - vote) * second[0] ** vote
+    found = forest.combine(first, second)
+    np.testing.assert_allclose(found[0], product / product.sum())
+    assert (found > 0).all() and found[1, 1] > 0.9
+    np.testing.assert_allclose(forest.combine(first[:1], first[:1]), first[:1])
 
 
 # Without noise
@@ -380,25 +495,26 @@ def test_noise_is_what_the_report_says():
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_records_per_unit_raises_noise_and_threshold(leaf, accounting):
+@pytest.mark.parametrize(("splitter", "accounting"), METHODS)
+def test_records_per_unit_raises_noise_and_threshold(leaf, splitter, accounting):
     X, y = table()
+    settings = {"leaf": leaf, "splitter": splitter, "accounting": accounting}
     reports = [
-        on_array(leaf=leaf, accounting=accounting, records_per_unit=g).fit(X, y).privacy_
-        for g in (1, 2, 5)
+        on_array(**settings, records_per_unit=g).fit(X, y).privacy_ for g in (1, 2, 5)
     ]
     for g, report in zip((1, 2, 5), reports, strict=True):
         assert report.records_per_unit == g
         assert report.threshold == pytest.approx(g + report.slack)
         assert report.delta_reached <= report.delta
-        tests, leaves = report.mechanisms
+        *sums, tests, leaves = report.mechanisms
+        assert [own.part for own in sums] == ["guide"] * (splitter == "guided")
         assert tests.queries_per_unit == g * 4 * 4 and leaves.queries_per_unit == g * 4
     noises = np.array([[own.noise for own in report.mechanisms] for report in reports])
     if leaf == "majority":  # there the noise grows as epsilon falls
-        noises[:, 1] = 1 / noises[:, 1]
+        noises[:, -1] = 1 / noises[:, -1]
     # About in proportion; the slack more than that, for the tests of all records of a unit.
     units = np.array([1, 2, 5])
-    np.testing.assert_allclose(noises / noises[0], np.stack([units, units], axis=1), rtol=0.05)
+    np.testing.assert_allclose(noises / noises[0], units[:, None] * np.ones(len(noises.T)), rtol=0.05)
     slacks = np.array([report.slack for report in reports])
     assert (slacks[1:] / slacks[0] > units[1:]).all()
 
@@ -420,14 +536,52 @@ def test_threshold_can_be_raised_but_not_lowered():
 def test_shares_of_the_budget():
     X, y = table()
     reports = [
-        on_array(budget_shares={"structure": s, "leaves": 1 - s}).fit(X, y).privacy_
+        on_array(splitter="random", budget_shares={"structure": s, "leaves": 1 - s})
+        .fit(X, y)
+        .privacy_
         for s in (0.5, 0.75)
     ]
     half, default = reports
-    assert on_array().fit(X, y).privacy_ == default
+    assert on_array(splitter="random").fit(X, y).privacy_ == default
     assert [own.share for own in half.mechanisms] == [0.5, 0.5]
     assert half.threshold > default.threshold
     assert half.mechanisms[1].noise < default.mechanisms[1].noise
+
+
+def test_shares_of_the_budget_with_a_guide():
+    X, y = table()
+    shares = forest.DEFAULT_SHARES["guided"]
+    assert set(shares) == {"guide", "structure", "leaves"} and sum(shares.values()) == 1
+    default = on_array().fit(X, y).privacy_
+    assert on_array(budget_shares=shares).fit(X, y).privacy_ == default
+    assert {own.part: own.share for own in default.mechanisms} == shares
+    less = {"guide": 0.1, "structure": 0.45, "leaves": 0.45}
+    other = on_array(budget_shares=less).fit(X, y).privacy_
+    assert other.threshold < default.threshold
+    assert other.mechanisms[0].noise > default.mechanisms[0].noise
+    squares = [own.mu**2 for own in default.mechanisms]
+    np.testing.assert_allclose(np.array(squares) / sum(squares), list(shares.values()), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accounting": "split"},
+        {"accounting": "split", "budget_shares": {"structure": 0.75, "leaves": 0.25}},
+        {
+            "accounting": "split",
+            "budget_shares": {"guide": 0.5, "structure": 0.25, "leaves": 0.25},
+        },
+        {"budget_shares": {"structure": 0.75, "leaves": 0.25}},
+        {"budget_shares": {"guide": 0, "structure": 0.75, "leaves": 0.25}},
+        {
+            "splitter": "random",
+            "budget_shares": {"guide": 0.5, "structure": 0.25, "leaves": 0.25},
+        },
+    ],
+)
+def test_a_guide_has_a_share_exactly_if_there_is_a_guide(changes):
+    refused(on_frame(**changes), X_FRAME, Y_FRAME, "guide")
 
 
 def test_more_epsilon_means_more_leaves():
@@ -759,7 +913,13 @@ def test_a_failure_of_the_kernel_leaves_the_estimator_as_it_was(monkeypatch):
 # Accuracy: the toy of Figure 1
 
 TOY_METHODS = {
-    "paper": {"n_estimators": 25, "max_depth": 100, "leaf": "majority", "accounting": "split"},
+    "paper": {
+        "splitter": "random",
+        "n_estimators": 25,
+        "max_depth": 100,
+        "leaf": "majority",
+        "accounting": "split",
+    },
     "default": {},
 }
 
@@ -815,7 +975,7 @@ def test_vote_of_huge_counts_stays_finite():
 
 def test_rows_without_a_vote_get_the_prior():
     X, y = table()
-    model = on_array(n_estimators=1, epsilon=15).fit(X, y)
+    model = on_array(n_estimators=1, epsilon=15, splitter="random").fit(X, y)
     leaves = model.trees_[0].leaf[model.apply(X)[:, 0]]
     model.leaf_votes_[:] = np.maximum(model.leaf_votes_, 0.01)
     before = model.predict_proba(X)

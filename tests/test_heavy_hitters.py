@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import oracle
 import pytest
+from lumberjack._heavy_hitters import alarm_tables
 from lumberjack._tree import NODE_DTYPE
 from oracle import NaiveBits, NaiveTree, kernel_forest
 from scipy.stats import chi2
@@ -221,8 +222,15 @@ def test_where_nothing_passes_every_record_is_tested_in_every_round(lazy, max_de
 
 # --- lazy tests: the same distribution -------------------------------------------------------
 
+
+def padded_table(probabilities, max_count=12):
+    """A table whose last entry is repeated: lazy tests are used inside the table only."""
+    more = max_count + 1 - len(probabilities)
+    return oracle.table_of([*probabilities, *[probabilities[-1]] * more])
+
+
 # Few records with repeated values, so that counts stay large for several levels, and tables in
-# which lazy tests are used everywhere (count times probability below 1/2), nowhere, or both.
+# which lazy tests are used everywhere (less than 1/2 alarm expected), nowhere, or both.
 CASES = {
     "chain of small probabilities": {
         "columns": [[0.1] * 5 + [0.7] * 3],
@@ -240,19 +248,19 @@ CASES = {
         "columns": [[0.2, 0.5, 0.8]],
         "n_categories": [0],
         "max_depth": 7,
-        "table": oracle.table_of([0.0, 0.12, 0.14, 0.16]),
+        "table": padded_table([0.0, 0.12, 0.14, 0.16]),
     },
     "two records that every first split parts: the same nodes thin in two rounds": {
         "columns": [[0.0, 1.0]],
         "n_categories": [0],
         "max_depth": 7,
-        "table": oracle.table_of([0.0, 0.12, 0.24]),
+        "table": padded_table([0.0, 0.12, 0.24]),
     },
     "steep table: thinning decides": {
         "columns": [[0.1, 0.1, 0.4, 0.4, 0.7, 0.9]],
         "n_categories": [0],
         "max_depth": 5,
-        "table": oracle.table_of([0.0, 0.005, 0.02, 0.05, 0.06, 0.075, 0.08]),
+        "table": padded_table([0.0, 0.005, 0.02, 0.05, 0.06, 0.075, 0.08]),
     },
     "categories and missing values": {
         "columns": [
@@ -261,13 +269,13 @@ CASES = {
         ],
         "n_categories": [3, 0],
         "max_depth": 4,
-        "table": oracle.table_of([0.0, 0.02, 0.04, 0.05, 0.05, 0.06, 0.06, 0.07, 0.45]),
+        "table": padded_table([0.0, 0.02, 0.04, 0.05, 0.05, 0.06, 0.06, 0.07, 0.45]),
     },
     "flat table: every node alike": {
         "columns": [[0.3, 0.3, 0.6, 0.6]],
         "n_categories": [0],
         "max_depth": 6,
-        "table": oracle.table_of([0.0, 0.11]),
+        "table": padded_table([0.0, 0.11]),
     },
     "low tests only: two rounds over the same nodes": {
         "columns": [[0.3] * 6],
@@ -275,13 +283,35 @@ CASES = {
         "max_depth": 7,
         "table": oracle.gaussian_table(12, 4.0),
     },
+    "probabilities near one half, and the same for all": {
+        "columns": [[0.1, 0.2, 0.5, 0.5, 0.8]],
+        "n_categories": [0],
+        "max_depth": 6,
+        "table": padded_table([0.0, 0.09, 0.3, 0.38, 0.39]),
+    },
     "dead ends above the tested level": {
         "columns": [[0.0, 0.0, 1.0, 1.0, 1.0, 2.0]],
         "n_categories": [3],
         "max_depth": 7,
-        "table": oracle.table_of([0.0, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09]),
+        "table": padded_table([0.0, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09]),
     },
 }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_alarms_give_the_probability_of_the_plain_test(seed):
+    rng = np.random.default_rng(seed)
+    probabilities = noisy_table(rng)[1]
+    hazards, alarms, kept = alarm_tables(probabilities)
+    assert (np.diff(hazards) >= 0).all() and (np.diff(alarms) >= 0).all(), "alarms can be thinned"
+    assert ((kept >= 0) & (kept <= 1)).all()
+    inside = hazards < math.inf
+    assert alarms[inside] == pytest.approx(1.0 - np.exp(-hazards[inside]), rel=1e-12)
+    counts = np.maximum(np.arange(len(probabilities)), 1)
+    none = (1.0 - alarms * kept) ** counts
+    assert none[inside] == pytest.approx(1.0 - probabilities[inside], abs=1e-13)
+    tiny = probabilities < 1e-6
+    assert (counts * alarms * kept)[tiny] == pytest.approx(probabilities[tiny], rel=1e-5)
 
 
 class UnseededBits:

@@ -60,6 +60,32 @@ def test_apply_and_votes_equal_the_walk(part):
         assert np.array_equal(votes, expected)
 
 
+def test_blocks_of_rows_equal_the_walk():
+    # More rows than go down a tree together, through larger trees.
+    rng = np.random.default_rng(5)
+    n_records = 600
+    problem = {
+        "X": np.stack(
+            [
+                rng.normal(size=n_records),
+                rng.integers(-1, 5, n_records),
+                np.where(rng.random(n_records) < 0.3, np.nan, rng.random(n_records)),
+            ]
+        ).astype(np.float32),
+        "y": rng.integers(0, 2, n_records).astype(np.int32),
+        "n_classes": 2,
+        "n_categories": np.array([0, 5, 0], dtype=np.int32),
+        "lower": np.array([-3, 0, 0], dtype=np.float32),
+        "upper": np.array([3, 0, 1], dtype=np.float32),
+    }
+    nodes, tree_offsets, *_ = kernel_forest(
+        problem, 40, oracle.exact_table(3, n_records), 1, 2, NaiveBits(0)
+    )
+    X = rows_to_predict(rng, problem, nodes, 9000)
+    X[:, 0] = rng.normal(size=len(X))
+    assert np.array_equal(apply(X, nodes, tree_offsets, 2), walk_all(X, nodes, tree_offsets))
+
+
 def test_training_records_are_found_in_the_leaves_they_were_counted_in():
     rng = np.random.default_rng(17)
     for _ in range(60):
