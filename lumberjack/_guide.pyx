@@ -87,21 +87,24 @@ cdef class Binning:
 
 
 cdef inline int64_t cell_of(const ScoreView *view, int32_t feature, float x) noexcept nogil:
-    """The cell of a value; -1 for an unknown category."""
-    cdef int64_t low, high, middle
+    """The cell of a value; -1 for an unknown category.
+
+    The halving steps take no branch on the data: mispredicted, they took most of a guide's time.
+    """
+    cdef const float *edges
+    cdef int64_t left, half, passed
     if x != x:
         return view.cell_start[feature + 1] - 1
     if view.n_categories[feature] > 0:
         return view.cell_start[feature] + <int64_t>x if x >= 0 else -1
-    low = view.edge_start[feature]
-    high = view.edge_start[feature + 1]
-    while low < high:
-        middle = (low + high) >> 1
-        if x <= view.edges[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return view.cell_start[feature] + low - view.edge_start[feature]
+    edges = &view.edges[view.edge_start[feature]]
+    left = view.edge_start[feature + 1] - view.edge_start[feature]
+    passed = 0                      # edges that are known to lie below x
+    while left > 0:
+        half = (left + 1) // 2
+        passed += half if edges[passed + half - 1] < x else 0
+        left -= half
+    return view.cell_start[feature] + passed
 
 
 cdef inline void score_record(const ScoreView *view, const Records *records, int64_t i,
@@ -360,11 +363,12 @@ def curvature_sums(const float[:, ::1] X, Binning binning, const double[:, ::1] 
     cdef const double[::1] zeros = np.zeros(view.n_scores)
     cdef ScoreView change = bind(binning, direction, zeros)
     cdef int t
-    parts = np.zeros((n_threads, view.n_scores), dtype=np.int64)
+    # Eight more: threads that write to the same line of memory wait for each other.
+    parts = np.zeros((n_threads, view.n_scores + 8), dtype=np.int64)
     cdef int64_t[:, ::1] out = parts
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
         fill_curvature_sums(&view, &change, &records, reach, steps, t, n_threads, &out[t, 0])
-    return parts.sum(axis=0)
+    return parts[:, :view.n_scores].sum(axis=0)
 
 
 cdef void fill_curvature_sums(const ScoreView *view, const ScoreView *change,

@@ -328,7 +328,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
 
     Parameters
     ----------
-    n_estimators : int, default=30
+    n_estimators : int, default=20
         Number of trees.
     epsilon : float, default=1.0
         Privacy parameter. Infinity means no noise and no privacy.
@@ -411,7 +411,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
 
     def __init__(
         self,
-        n_estimators=30,
+        n_estimators=20,
         *,
         epsilon=1.0,
         delta=1e-6,
@@ -539,7 +539,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
 
     Parameters
     ----------
-    n_estimators : int, default=30
+    n_estimators : int, default=20
         Number of trees.
     epsilon : float, default=1.0
         Privacy parameter. Infinity means no noise and no privacy.
@@ -617,7 +617,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
 
     def __init__(
         self,
-        n_estimators=30,
+        n_estimators=20,
         *,
         epsilon=1.0,
         delta=1e-6,

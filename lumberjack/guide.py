@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
+from threadpoolctl import threadpool_limits
 
 from lumberjack import _guide, _tree, noise
 
@@ -31,6 +32,7 @@ N_ROUNDS = 3  # residual rounds after the marginals
 LARGEST_OFFSET = 4.0  # a single table entry moves the log-odds by no more in one round
 LARGEST_STEP = 0.5  # of a round's offsets: features overlap, so all of them overshoot
 SMALLEST_STEP = 0.05
+LARGEST_MOVE = 0.3  # per unit of `move_bound`: longer directions are shortened for the line search
 DIRECTION_REACH = 2.5  # the change of a record's score is clipped here before it is squared
 SCORE_REACH = 8.0  # the recalibration's histogram covers scores up to this
 SCORE_CELLS = 40
@@ -305,7 +307,10 @@ def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, 
     queries = Queries(X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads)
     marginals, sigma = queries.marginals()
     parts = [slice(*ends) for ends in itertools.pairwise(binning.cell_start)]
-    tables, intercepts = fit_score(queries, marginals, sigma, parts, domain.n_categories == 0)
+    # The matrices are small: more threads of BLAS cost more than they save, up to 30 times as much
+    # on a busy machine.
+    with threadpool_limits(1, user_api="blas"):
+        tables, intercepts = fit_score(queries, marginals, sigma, parts, domain.n_categories == 0)
     score = Score(domain.n_categories, edges, tables, intercepts)
     return plan_splits([marginals[part][:-1] for part in parts], sigma, domain, score)
 
@@ -364,13 +369,30 @@ def fit_score(queries, marginals, sigma, parts, is_numeric):
                 direction[part, s] = centred_offsets(
                     sums[part, s], weights[part, s], noise_variance[s], numeric
                 )
-        curvature, noise_level = queries.curvature(tables, intercepts, direction, number)
+        scale = np.maximum(1, LARGEST_MOVE * move_bound(direction, weights, parts))
+        curvature, noise_level = queries.curvature(tables, intercepts, direction / scale, number)
+        curvature, noise_level = curvature * scale**2, noise_level * scale**2
         gain = (weights * direction**2).sum(axis=0)
-        step = gain / np.maximum(curvature, max(noise_level, 1e-9))
+        step = gain / np.maximum(curvature, np.maximum(noise_level, 1e-9))
         tables = tables + np.clip(step, SMALLEST_STEP, LARGEST_STEP) * direction
     histogram, sigma_cells = queries.score_histogram(tables, intercepts)
     slopes, shifts = np.transpose([recalibrate(cells, sigma_cells) for cells in histogram])
     return np.ascontiguousarray(tables * slopes), np.ascontiguousarray(intercepts * slopes + shifts)
+
+
+def move_bound(direction, weights, parts):
+    """How far a direction moves the score of a record, in root mean square, at most.
+
+    Features that are copies of each other all move it the same way, by the sum of their moves.
+    """
+    squares = weights * direction**2
+    return np.sum(
+        [
+            np.sqrt(squares[part].sum(axis=0) / np.maximum(weights[part].sum(axis=0), 1e-9))
+            for part in parts
+        ],
+        axis=0,
+    )
 
 
 def class_prior(marginals, parts):
@@ -418,23 +440,29 @@ def posterior_offsets(sums, weights, noise_variance, is_ordered):
     """
     scale = np.sqrt(noise_variance + weights + 1e-12)
     signal, whitened = weights / scale, sums / scale
-    likelihoods, means = [], []
-    for correlation in prior_correlations(len(sums), is_ordered):
+    # Without correlation each cell is an eigenvector of its own: finding them all the same took
+    # most of a fit with a feature of 500 categories.
+    likelihoods, coefficients = prior_grid(signal**2, whitened)
+    likelihoods, means = [likelihoods], [coefficients * signal]
+    for correlation in prior_correlations(len(sums)) if is_ordered else ():
         values, vectors = np.linalg.eigh(signal[:, None] * correlation * signal)
-        rotated = vectors.T @ whitened
-        for variance in PRIOR_VARIANCES:
-            spread = variance * np.maximum(values, 0) + 1
-            likelihoods.append(-0.5 * (np.log(spread) + rotated**2 / spread).sum())
-            means.append(variance * (correlation @ (signal * (vectors @ (rotated / spread)))))
-    odds = np.exp(np.array(likelihoods) - max(likelihoods))
-    return (odds / odds.sum()) @ np.array(means)
+        likelihood, coefficients = prior_grid(np.maximum(values, 0), vectors.T @ whitened)
+        likelihoods.append(likelihood)
+        means.append((coefficients @ vectors.T * signal) @ correlation)
+    likelihoods = np.concatenate(likelihoods)
+    odds = np.exp(likelihoods - likelihoods.max())
+    return (odds / odds.sum()) @ np.concatenate(means)
 
 
-def prior_correlations(n_cells, is_ordered):
-    """Correlation matrices of the prior: none, and for ordered cells several lengths."""
-    yield np.eye(n_cells)
-    if not is_ordered:
-        return
+def prior_grid(values, rotated):
+    """Log-likelihood and posterior coefficients, by eigenvector, for each variance of the prior."""
+    variances = np.array(PRIOR_VARIANCES)[:, None]
+    spread = variances * values + 1
+    return -0.5 * (np.log(spread) + rotated**2 / spread).sum(axis=1), variances * rotated / spread
+
+
+def prior_correlations(n_cells):
+    """Correlation matrices of the prior for ordered cells, one for each length."""
     bins = np.arange(n_cells - 1)
     for length in PRIOR_LENGTHS:
         correlation = np.eye(n_cells)

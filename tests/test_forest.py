@@ -251,11 +251,11 @@ def test_values_beyond_the_bounds_go_where_the_bounds_go():
 @pytest.mark.parametrize("splitter", ["guided", "random"])
 @pytest.mark.parametrize("classes", [("no", "yes"), ("high", "low", "mid")])
 def test_trees_apply_and_decision_path_agree_with_a_walk(leaf, splitter, classes):
-    X = frame(900)
+    X = frame(2000)
     X.loc[::7, "age"] = np.nan
     X.loc[::11, "sex"] = "unheard of"
     X.loc[::13, "sex"] = None
-    model = on_frame(leaf=leaf, splitter=splitter, classes=list(classes), epsilon=25.0)
+    model = on_frame(leaf=leaf, splitter=splitter, classes=list(classes), epsilon=15.0)
     model.fit(X, labels(X, classes))
     encoded = model.domain_.encode(X, layout="rows")
     if splitter == "guided":
@@ -383,7 +383,7 @@ def test_without_noise_the_guide_is_exact():
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("budget", [{}, {"epsilon": 50.0}, NOISELESS])
+@pytest.mark.parametrize("budget", [{}, {"epsilon": 18.0}, NOISELESS])
 def test_guided_probabilities_of_odd_tables(leaf, budget):
     # One class only, constant features, all missing, one row: no warning, proper probabilities.
     X = frame(200)
@@ -931,7 +931,8 @@ def test_the_toy_keeps_its_accuracy_on_every_range(scale, method):
     model = LumberjackClassifier(
         epsilon=2, bounds=bounds, classes=["red", "green", "blue"], **TOY_METHODS[method]
     )
-    assert model.fit(X, y).score(X, y) > 0.97
+    # The guide's score has 32 bins for the whole range: scaled, the moons lie in few of them.
+    assert model.fit(X, y).score(X, y) > (0.94 if method == "default" else 0.97)
 
 
 def test_fully_random_trees_of_depth_10_collapse_on_the_largest_range():
