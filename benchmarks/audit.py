@@ -1,6 +1,6 @@
 """Privacy audit: attack the real estimator, and see that the attack would notice faults.
 
-    python benchmarks/audit.py                    # 10^5 fits of each of two tables per case
+    python benchmarks/audit.py                    # 10^5 fits of each of two tables per claim
     python benchmarks/audit.py --short --n-jobs 2
 
 For each case the estimator is fitted many times to one table and to its neighbour, which holds
@@ -18,6 +18,11 @@ Then faults are planted in the calibration that the same code is given, and each
 break the claim. Column "exact" is the largest right side for that pair of tables, by the model:
 what the audit can find at best, and how much of the claim the case uses. (Of noisy counts it is
 the value before they are rounded to integers, which takes away a little.)
+
+A guide asks one question after another, each chosen by the noisy answers so far. The attacker
+knows both tables, so the exact answer of both to every question: the log likelihood ratio of the
+whole conversation is a sum of Gaussian ones. Here "exact" is what a unit could use that takes part
+in every answer with all its weight, which is more than the pair of tables does.
 
 Exit status 1: a claim is violated, or a fault is not noticed.
 """
@@ -39,17 +44,18 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy.special import log_softmax, ndtr
 from scipy.stats import beta
+from threadpoolctl import threadpool_limits
 
-from lumberjack import LumberjackClassifier, accounting, forest, noise, privacy
+from lumberjack import LumberjackClassifier, _predict, accounting, forest, guide, noise, privacy
 from lumberjack.domain import Domain
 
 CONFIDENCE = 0.999
 RUNS = 100_000
+FAULT_RUNS = 20_000  # enough to notice a fault
 SHORT_RUNS = 6_000
 CHUNK = 5_000
 
 WITHOUT, WITH = 0, 1  # the two tables: without the unit and with it
-CLASSES = [0, 1]
 
 
 # Cases ------------------------------------------------------------------------------------------
@@ -62,9 +68,8 @@ class Case:
     Attributes
     ----------
     name : str
-    part : {"structure", "leaves", "whole"}
-        What the attacker sees. A new part (say, a guide) needs a line in `claim`, a term in
-        `Forest.scores` and one in `Forest._atoms_of`.
+    part : {"structure", "leaves", "marginals", "guide", "whole"}
+        What the attacker sees. "marginals" is the first answer of a guide, "guide" all of them.
     parameters : dict
         Of the estimator. With `threshold` far above all counts every tree is one leaf: then the
         leaves are audited alone.
@@ -78,7 +83,14 @@ class Case:
     epsilon : float or None
         Where the curve of a part is audited; None for the estimator's own epsilon.
     fault : str
-        Name of the fault that is planted, see `FAULTS`; empty for none.
+        Name of the fault that is planted, see `FAULTS` and `GUIDE_FAULTS`; empty for none.
+    n_features : int
+        Categorical features of a guided case, all alike; the others have a numeric one.
+    n_classes : int
+    soft : int
+        Steps of soft labels, as in a regression (part "guide"); 1 for classes.
+    rounds : int
+        Rounds of residuals of a guide; fewer than the library's take less time.
     """
 
     name: str
@@ -89,6 +101,15 @@ class Case:
     far: bool = False
     epsilon: float | None = None
     fault: str = ""
+    n_features: int = 1
+    n_classes: int = 2
+    soft: int = 1
+    rounds: int = guide.N_ROUNDS
+
+    @property
+    def is_guided(self):
+        """Whether there is a guide."""
+        return self.parameters["splitter"] == "guided"
 
     @property
     def mode(self):
@@ -96,6 +117,10 @@ class Case:
         shown = {"accounting": "joint", "leaf": "counts", **self.parameters}
         person = f" g={self.unit}" if self.unit > 1 else ""
         size = f"k={shown['n_estimators']} h={shown['max_depth']}"
+        if self.is_guided:
+            labels = f" soft{self.soft}" if self.soft > 1 else f" C={self.n_classes}"
+            size = f"F={self.n_features}{labels} r={self.rounds} k={shown['n_estimators']}"
+            return f"guided {shown['leaf']}{person} {size}"
         return f"{shown['accounting']} {shown['leaf']}{person} {size}"
 
 
@@ -110,6 +135,17 @@ def parameters(n_estimators, max_depth=1, epsilon=1.0, delta=0.05, **others):
         "max_depth": max_depth,
         "epsilon": epsilon,
         "delta": delta,
+        **others,
+    }
+
+
+def guided(n_estimators=1, share=0.8, epsilon=1.0, delta=0.1, **others):
+    """Parameters of a small guided forest whose trees test their roots alone."""
+    shares = {"guide": share, "structure": (1 - share) / 2, "leaves": (1 - share) / 2}
+    return {
+        **parameters(n_estimators, 1, epsilon, delta),
+        "splitter": "guided",
+        "budget_shares": shares,
         **others,
     }
 
@@ -170,6 +206,14 @@ CASES = [
     Case("crossing", "whole", parameters(1, delta=0.1, **MAJORITY)),
     Case("crossing person", "whole", parameters(2, delta=0.1, **person(3)), unit=3),
     Case("crossing person", "whole", parameters(2, delta=0.1, **MAJORITY, **person(3)), unit=3),
+    # A guide: a record of the other class among all others, so that residuals are largest.
+    Case("odd one", "marginals", guided(), n_features=3, crowd=5, epsilon=0.3),
+    Case("odd one", "guide", guided(), n_features=2, crowd=100, epsilon=0.3),
+    Case("odd one", "guide", guided(), n_classes=3, crowd=100, epsilon=0.3, rounds=1),
+    Case("odd one", "guide", guided(epsilon=2.0), soft=16, crowd=100, epsilon=0.5, rounds=1),
+    Case("odd person", "guide", guided(**person(3)), unit=3, crowd=300, epsilon=0.3, rounds=1),
+    Case("crossing", "whole", guided(share=0.4)),
+    Case("crossing", "whole", guided(share=0.5, **MAJORITY), rounds=1),
 ]
 
 
@@ -227,6 +271,42 @@ FAULTS = {
 # Not a change of the calibration: the estimator is told of one record a unit, the claim is for g.
 PERSON_IGNORED = "person_ignored"
 
+
+def half_guide_noise():
+    """Answer all questions of the guide with half the noise."""
+    sigma = guide.Queries.sigma
+    return mock.patch.object(guide.Queries, "sigma", lambda *args: sigma(*args) / 2)
+
+
+def one_feature_charged():
+    """Forget sqrt(F) in the sensitivity of the residuals."""
+    grid = guide.Queries._grid
+    return mock.patch.object(
+        guide.Queries, "_grid", lambda self, norm, repeats, share: grid(self, norm, 1.0, share)
+    )
+
+
+def shares_ignored():
+    """Give every question all of mu."""
+    sigma = guide.Queries.sigma
+    return mock.patch.object(
+        guide.Queries, "sigma", lambda self, sensitivity, share: sigma(self, sensitivity, 1.0)
+    )
+
+
+# Patches of the guide, and by what they multiply the mu that a unit can use, of F features.
+GUIDE_FAULTS = {
+    "half_guide_noise": (half_guide_noise, lambda n_features: 2.0),
+    "one_feature_charged": (
+        one_feature_charged,
+        lambda n_features: math.sqrt(1 + guide.RESIDUALS_SHARE * (n_features - 1)),
+    ),
+    "shares_ignored": (
+        shares_ignored,
+        lambda n_features: math.sqrt(5),  # with one round
+    ),
+}
+
 FAULTY_CASES = [
     Case("lone record", "structure", parameters(1), crowd=0, fault="without_slack"),
     Case("lone record, far", "whole", parameters(2, 3), far=True, fault="without_slack"),
@@ -259,6 +339,33 @@ FAULTY_CASES = [
         fault=PERSON_IGNORED,
     ),
     Case("crossing person", "whole", parameters(2, **person(3)), unit=3, fault=PERSON_IGNORED),
+    Case(
+        "odd one", "marginals", guided(epsilon=3.0), crowd=5, epsilon=0.5, fault="half_guide_noise"
+    ),
+    Case("odd one", "guide", guided(), crowd=100, epsilon=0.3, fault="half_guide_noise"),
+    Case(
+        "odd one",
+        "guide",
+        guided(),
+        n_features=8,
+        crowd=100,
+        epsilon=0.3,
+        fault="one_feature_charged",
+    ),
+    Case(
+        "odd one", "guide", guided(), crowd=100, epsilon=0.3, fault="shares_ignored", rounds=1
+    ),
+    Case(
+        "odd person",
+        "guide",
+        guided(**person(3)),
+        unit=3,
+        crowd=300,
+        epsilon=0.3,
+        fault=PERSON_IGNORED,
+        rounds=1,
+    ),
+    Case("crossing", "whole", guided(), fault="half_guide_noise", rounds=1),
 ]
 
 
@@ -270,8 +377,16 @@ def calibrate(case, ignore_person=False):
     given = dict(case.parameters)
     if ignore_person:
         del given["records_per_unit"]
-    estimator = LumberjackClassifier(bounds=(0, 1), classes=CLASSES, **given)
-    return estimator._calibrate(Domain.declare([[0.5]], [0], bounds=(0, 1), classes=CLASSES))
+    return LumberjackClassifier(**given)._calibrate(declare(case), case.n_classes)
+
+
+def declare(case, X=((0.5,),), y=(0,)):
+    """The domain of a case."""
+    classes = list(range(case.n_classes))
+    if not case.is_guided:
+        return Domain.declare(X, y, bounds=(0, 1), classes=classes)
+    categories = {f: [0, 1] for f in range(case.n_features)}
+    return Domain.declare([[0] * case.n_features], [0], categories=categories, classes=classes)
 
 
 def calibration_used(case):
@@ -279,7 +394,7 @@ def calibration_used(case):
     if case.fault == PERSON_IGNORED:
         return calibrate(case, ignore_person=True)
     noisy = calibrate(case)
-    return FAULTS[case.fault](noisy) if case.fault else noisy
+    return FAULTS[case.fault](noisy) if case.fault in FAULTS else noisy
 
 
 def claim(case):
@@ -295,6 +410,8 @@ def claim(case):
         share = dict(noisy.budget_shares)[case.part]
         return share * noisy.epsilon, share * noisy.delta
     epsilon = case.epsilon or noisy.epsilon
+    if case.part in ("marginals", "guide"):
+        return epsilon, accounting.gaussian_delta(epsilon, guide_mu(case, noisy))
     if case.part == "leaves":
         if noisy.leaf == "counts":
             return epsilon, accounting.gaussian_delta(epsilon, noisy.mu_leaves)
@@ -308,6 +425,12 @@ def claim(case):
     )
 
 
+def guide_mu(case, noisy):
+    """mu of the answers that the attacker sees."""
+    share = guide.MARGINALS_SHARE if case.part == "marginals" else 1.0
+    return noisy.mu_guide * math.sqrt(share)
+
+
 # Tables -----------------------------------------------------------------------------------------
 
 
@@ -317,7 +440,7 @@ class Tables(NamedTuple):
     Attributes
     ----------
     domain : Domain
-    encoded : float32 array of shape (1, n_records)
+    encoded : float32 array of shape (n_features, n_records)
     codes : int32 array of shape (n_records,)
     unit : int
         Records of the unit.
@@ -339,8 +462,15 @@ def make_tables(case):
     place = [0.1 if case.far else 0.9] * case.crowd + [0.9] * case.unit
     labels = [0] * case.crowd + [1] * case.unit
     X = np.array(place)[:, None]
-    domain = Domain.declare(X, labels, bounds=(0, 1), classes=CLASSES)
+    domain = declare(case, X, labels)
     return Tables(domain, domain.encode(X), domain.encode_classes(labels), case.unit)
+
+
+def make_guided_tables(case):
+    """Crowd and unit with the same features, and labels at the two ends."""
+    codes = np.array([0] * case.crowd + [case.soft] * case.unit, dtype=np.int32)
+    encoded = np.zeros((case.n_features, len(codes)), dtype=np.float32)
+    return Tables(declare(case), encoded, codes, case.unit)
 
 
 def find_seed(case, tables):
@@ -361,9 +491,10 @@ def grow_everything(case, tables, seed):
         max_depth=case.parameters["max_depth"],
         n_jobs=1,
     )
-    noiseless = estimator._calibrate(tables.domain)
-    nodes, offsets, *_ = estimator._grow(
-        *tables.get(WITH), tables.domain, noiseless, seed, noise.SystemBits()
+    n_classes = case.n_classes
+    noiseless = estimator._calibrate(tables.domain, n_classes)
+    _, (nodes, offsets, *_) = estimator._grow(
+        *tables.get(WITH), n_classes, 1, tables.domain, noiseless, seed, noise.SystemBits()
     )
     return [forest.read_tree(nodes[start:end], None) for start, end in itertools.pairwise(offsets)]
 
@@ -390,7 +521,7 @@ class Hierarchy:
         for node, below in enumerate(self.children):
             for child in below:
                 self.parent[child] = node
-        self.counts = np.zeros((2, len(self.children), len(CLASSES)), dtype=np.int64)
+        self.counts = np.zeros((2, len(self.children), 2), dtype=np.int64)
         for which in (WITHOUT, WITH):
             X, codes = tables.get(which)
             for x, code in zip(X[0], codes, strict=True):
@@ -617,6 +748,71 @@ class Forest:
         return p - math.exp(epsilon) * q
 
 
+class Guided:
+    """What an attacker knows of a guided case; the trees test their roots alone.
+
+    Parameters
+    ----------
+    case : Case
+        With a given `crowd`.
+    noisy : accounting.Calibration
+        The one that the estimator uses.
+    """
+
+    def __init__(self, case, noisy):
+        self.case, self.noisy, self.seed = case, noisy, 0
+        self.tables = make_guided_tables(case)
+        self.rows = np.zeros((1, case.n_features), dtype=np.float32)
+
+    def score_of_trees(self, estimator):
+        """Log likelihood ratio of the trees, given the guide and the public seed of the splits."""
+        columns, _ = estimator.guide_.score.evaluate(self.rows)
+        rows = np.hstack([self.rows, columns])
+        reached = _predict.apply(rows, estimator.nodes_, estimator.tree_offsets_, 1)[0]
+        size = self.case.crowd, self.case.crowd + self.case.unit
+        passes = [pass_probability(n, self.noisy) for n in size]
+        leaves = np.zeros((2, len(estimator.leaf_votes_), self.case.n_classes), dtype=np.int64)
+        score = 0.0
+        for t, node in enumerate(reached):
+            start, end = estimator.tree_offsets_[t : t + 2]
+            is_split = end - start > 1
+            score += log_ratio([p if is_split else 1 - p for p in passes])
+            leaf = estimator.leaf_offsets_[t] + estimator.nodes_["right"][start + node]
+            leaves[:, leaf, 0] = self.case.crowd
+            leaves[WITH, leaf, 1] = self.case.unit
+        if self.noisy.leaf == "counts":
+            released = leaves_of(estimator)[None]
+            return score + gaussian_scores(released, leaves, self.noisy.sigma_leaves)[0]
+        log_weights = log_softmax(self.noisy.epsilon_leaf * leaves, axis=2)
+        chosen = (log_weights[WITH] - log_weights[WITHOUT])[
+            np.arange(leaves.shape[1]), leaves_of(estimator)
+        ]
+        return score + chosen.sum()
+
+    def exact_delta(self, direction, epsilon):
+        """What a unit can use at best, by the claims with the noise that is drawn."""
+        case, noisy = self.case, self.noisy
+        mu = guide_mu(case, noisy)
+        if case.fault in GUIDE_FAULTS:
+            mu *= GUIDE_FAULTS[case.fault][1](case.n_features)
+        if case.fault == PERSON_IGNORED:
+            mu *= case.unit
+        if case.part != "whole":
+            return accounting.gaussian_delta(epsilon, mu)
+        return accounting.forest_delta(
+            epsilon,
+            mu=math.hypot(mu, noisy.mu_structure, noisy.mu_leaves),
+            rho=noisy.rho_leaves,
+            n_tests=noisy.records_per_unit * noisy.tests_per_record,
+            sigma=noisy.sigma_tests,
+            slack=noisy.slack,
+        )
+
+    def event(self, direction, epsilon):
+        """Unknown: the conversation depends on its answers."""
+        return None
+
+
 def log_ratio(probabilities):
     """Logarithm of the second over the first."""
     p, q = probabilities
@@ -703,12 +899,12 @@ class EncodedOnce:
 class Calibrated(LumberjackClassifier):
     """The classifier with a calibration made beforehand."""
 
-    def _calibrate(self, domain):
+    def _calibrate(self, domain, n_classes):
         return self._noisy
 
 
 def fit_many(case, model, which, runs, bits):
-    """Fit the classifier again and again; yield what is released, as (key, leaves).
+    """Fit the classifier again and again; yield the estimator.
 
     `LumberjackClassifier.fit` runs as it is, but for what is the same every time or needs a
     table that is not empty: calibration, report, table of the tests, encoding, checks of names.
@@ -716,7 +912,7 @@ def fit_many(case, model, which, runs, bits):
     other one only serves interruptions.
     """
     X, codes = model.tables.get(which)
-    estimator = Calibrated(n_jobs=1, bounds=(0, 1), classes=CLASSES, **case.parameters)
+    estimator = Calibrated(n_jobs=1, **case.parameters)
     estimator._noisy = model.noisy
     report = privacy.make_report(calibrate(case), (), bits)
     with (
@@ -735,17 +931,127 @@ def fit_many(case, model, which, runs, bits):
     ):
         for _ in range(runs):
             estimator.fit(None, None)
-            key = (estimator.nodes_["feature"] >= 0).tobytes()
-            if model.noisy.leaf == "counts":
-                yield key, estimator.leaf_counts_
-            else:
-                yield key, estimator.leaf_votes_.argmax(axis=1)
+            yield estimator
+
+
+def leaves_of(estimator):
+    """What the leaves released: noisy counts, or the chosen classes."""
+    if estimator.leaf == "counts":
+        return estimator.leaf_counts_
+    return estimator.leaf_votes_.argmax(axis=1)
+
+
+def forest_scores(case, model, which, runs, bits):
+    """Log likelihood ratios of fits without a guide, those of one structure together."""
+    released = defaultdict(list)
+    for estimator in fit_many(case, model, which, runs, bits):
+        key = (estimator.nodes_["feature"] >= 0).tobytes()
+        released[key].append(leaves_of(estimator))
+    return np.concatenate(
+        [model.scores(key, np.array(leaves)) for key, leaves in released.items()]
+    )
+
+
+def guided_scores(case, model, which, runs, bits):
+    """Log likelihood ratios of guides, or of guided forests."""
+    scores = np.empty(runs)
+    with contextlib.ExitStack() as stack:
+        if case.fault in GUIDE_FAULTS:
+            stack.enter_context(GUIDE_FAULTS[case.fault][0]())
+        conversation = stack.enter_context(Conversation(model.tables, which))
+        stack.enter_context(mock.patch.object(guide, "N_ROUNDS", case.rounds))
+        # Limits of threads for all fits at once: to look for the libraries takes longer than a fit.
+        stack.enter_context(threadpool_limits(1, user_api="blas"))
+        no_limits = contextlib.nullcontext()
+        stack.enter_context(
+            mock.patch.object(guide, "threadpool_limits", lambda *args, **options: no_limits)
+        )
+        if case.part == "whole":
+            for i, estimator in enumerate(fit_many(case, model, which, runs, bits)):
+                scores[i] = conversation.take() + model.score_of_trees(estimator)
+            return scores
+        # What follows from the last answer that is seen need not be computed.
+        stack.enter_context(mock.patch.object(guide, "plan_splits", lambda *args: None))
+        if case.part == "marginals":
+            nothing = np.zeros((1, 1)), np.zeros(1)
+            stack.enter_context(mock.patch.object(guide, "fit_score", lambda *args: nothing))
+        else:
+            stack.enter_context(mock.patch.object(guide, "recalibrate", lambda *args: (1.0, 0.0)))
+        X, codes = model.tables.get(which)
+        noisy = model.noisy
+        for i in range(runs):
+            guide.fit_guide(
+                X,
+                codes,
+                model.tables.domain,
+                case.n_classes,
+                noisy.mu_guide,
+                bits,
+                unit=case.soft,
+                records_per_unit=noisy.records_per_unit,
+            )
+            scores[i] = conversation.take()
+    return scores
+
+
+class Conversation:
+    """Listens to a guide: log likelihood ratio of its noisy answers, with the unit over without.
+
+    Both tables are asked what the guide asks one of them.
+
+    Parameters
+    ----------
+    tables : Tables
+    which : {WITHOUT, WITH}
+        The table that answers.
+    """
+
+    KERNELS = ("class_marginals", "residual_sums", "curvature_sums", "score_histogram")
+
+    def __init__(self, tables, which):
+        self._other = tables.get(WITH if which == WITHOUT else WITHOUT)
+        self._sign = 1 if which == WITH else -1
+        self._score = 0.0
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        for name in self.KERNELS:
+            asked = self._ask_both(getattr(guide._guide, name), takes_y=name != "curvature_sums")
+            self._stack.enter_context(mock.patch.object(guide._guide, name, asked))
+        add_noise = guide.Queries._noisy
+
+        def noisy(queries, sums, sigma, purpose):
+            answer = add_noise(queries, sums, sigma, purpose)
+            own, other = answer - sums, answer - self._other_sums
+            self._score += self._sign * float((other**2 - own**2).sum()) / (2 * sigma**2)
+            return answer
+
+        self._stack.enter_context(mock.patch.object(guide.Queries, "_noisy", noisy))
+        return self
+
+    def __exit__(self, *error):
+        return self._stack.__exit__(*error)
+
+    def _ask_both(self, kernel, takes_y):
+        def asked(X, *rest):
+            other = (self._other[0], self._other[1], *rest[1:]) if takes_y else (
+                self._other[0], *rest
+            )  # fmt: skip
+            self._other_sums = kernel(*other)
+            return kernel(X, *rest)
+
+        return asked
+
+    def take(self):
+        """The log likelihood ratio of what was said since the last call."""
+        score, self._score = self._score, 0.0
+        return score
 
 
 @functools.cache
 def build_model(case):
     """The model of the mechanism as it is used in the case."""
-    return Forest(case, calibration_used(case))
+    return (Guided if case.is_guided else Forest)(case, calibration_used(case))
 
 
 def count_events(case, epsilon, which, runs, entropy=None):
@@ -769,14 +1075,9 @@ def count_events(case, epsilon, which, runs, entropy=None):
     """
     model = build_model(case)
     bits = noise.SystemBits() if entropy is None else GeneratorBits(entropy)
-    released = defaultdict(list)
-    for key, leaves in fit_many(case, model, which, runs, bits):
-        released[key].append(leaves)
-    counts = np.zeros(2, dtype=np.int64)
-    for key, leaves in released.items():
-        scores = model.scores(key, np.array(leaves))
-        counts += [(scores > epsilon).sum(), (scores < -epsilon).sum()]
-    return counts
+    scores_of = guided_scores if case.is_guided else forest_scores
+    scores = scores_of(case, model, which, runs, bits)
+    return np.array([(scores > epsilon).sum(), (scores < -epsilon).sum()])
 
 
 # The audit --------------------------------------------------------------------------------------
@@ -797,8 +1098,8 @@ class Row:
         The claim.
     exact : float
         The largest delta that the event can show, by the model.
-    event : pair of float
-        Exact probabilities of the event under P and Q, by the model.
+    event : pair of float or None
+        Exact probabilities of the event under P and Q, by the model, if it knows them.
     hits : pair of int
         How often the event was seen under P and Q.
     lower : float
@@ -811,7 +1112,7 @@ class Row:
     epsilon: float
     delta: float
     exact: float
-    event: tuple
+    event: tuple | None
     hits: tuple
     lower: float
 
@@ -864,6 +1165,8 @@ def choose_crowd(case):
         return case
     epsilon, _ = claim(case)
     noisy = calibration_used(case)
+    if case.is_guided:  # where a test is least sure
+        return replace(case, crowd=round(noisy.threshold))
 
     def worst(crowd):
         model = Forest(replace(case, crowd=crowd), noisy)
@@ -907,7 +1210,7 @@ def audit(cases, runs, n_jobs=1, seed=None, show=None):
     ----------
     cases : list of Case
     runs : int
-        Fits of each of the two tables of a case.
+        Fits of each of the two tables of a case; at most `FAULT_RUNS` of one with a fault.
     n_jobs : int, default=1
         Processes.
     seed : int, optional
@@ -924,7 +1227,10 @@ def audit(cases, runs, n_jobs=1, seed=None, show=None):
         n_rows = sum(len(directions) for *_, directions in plans)
         confidence = 1 - (1 - CONFIDENCE) / n_rows
         # All fits of all cases are handed out at once, so that no process waits for another.
-        tasks = [list_tasks(*plans[i][:2], i, runs, seed) for i in range(len(plans))]
+        tasks = [
+            list_tasks(case, epsilon, number, runs_of(case, runs), seed)
+            for number, (case, epsilon, _) in enumerate(plans)
+        ]
         events = iter(run_all(run_task, itertools.chain.from_iterable(tasks)))
         rows = []
         for (case, _, directions), tasks_of_case in zip(plans, tasks, strict=True):
@@ -932,7 +1238,7 @@ def audit(cases, runs, n_jobs=1, seed=None, show=None):
             for task in tasks_of_case:
                 counts[task.which] += next(events)
             for direction in directions:
-                rows.append(make_row(case, direction, runs, counts, confidence))
+                rows.append(make_row(case, direction, runs_of(case, runs), counts, confidence))
                 if show:
                     show(rows[-1])
     return rows
@@ -971,6 +1277,11 @@ def run_task(task):
     return count_events(*task)
 
 
+def runs_of(case, runs):
+    """How many of the fits asked for are made."""
+    return min(runs, FAULT_RUNS) if case.fault else runs
+
+
 def list_tasks(case, epsilon, number, runs, seed):
     """Fits of both tables in chunks."""
     return [
@@ -987,7 +1298,7 @@ def list_tasks(case, epsilon, number, runs, seed):
 
 
 HEADER = (
-    f"{'case':18} {'part':9} {'mode':27} {'fault':15} {'':6} {'runs':>7} {'epsilon':>7} "
+    f"{'case':18} {'part':9} {'mode':34} {'fault':19} {'':6} {'runs':>7} {'epsilon':>7} "
     f"{'delta':>8} {'exact':>8} {'bound':>8}  verdict"
 )
 
@@ -996,7 +1307,7 @@ def show_row(row):
     """Print one line of the table."""
     case = row.case
     print(
-        f"{case.name:18} {case.part:9} {case.mode:27} {case.fault:15} {row.direction:6} "
+        f"{case.name:18} {case.part:9} {case.mode:34} {case.fault:19} {row.direction:6} "
         f"{row.runs:7d} {row.epsilon:7.3g} {row.delta:8.5f} {row.exact:8.5f} {row.lower:8.5f}  "
         f"{row.verdict}",
         flush=True,

@@ -138,7 +138,8 @@ cdef inline void probabilities_of(const ScoreView *view, double *scores) noexcep
         total += scores[s]
     if view.n_scores > 1:
         for s in range(view.n_scores):
-            scores[s] /= total
+            # All of them below the smallest number: nothing is known, and 0/0 must not be.
+            scores[s] = scores[s] / total if total > 0 else 1.0 / view.n_scores
 
 
 cdef Records columns(const float[:, ::1] X):
