@@ -10,7 +10,6 @@ memory order or threads. Sums are integers, so that their order does not matter 
 from cython.parallel cimport prange
 from libc.math cimport exp, fabs, floor
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
 
 import numpy as np
 
@@ -170,6 +169,11 @@ cdef ScoreView bind(Binning binning, const double[:, ::1] tables, const double[:
     return view
 
 
+def per_thread(n_threads, n, dtype):
+    """A zeroed row of `n` for each thread, and a gap: threads that share a line of memory wait."""
+    return np.zeros((n_threads, n + 8), dtype=dtype)
+
+
 # Labels: a class code, or a soft label in units, y of `unit` belonging to class 1.
 
 def class_marginals(const float[:, ::1] X, const int32_t[::1] y, int n_classes, int unit,
@@ -247,17 +251,18 @@ def score_histogram(const float[:, ::1] X, const int32_t[::1] y, int unit, Binni
     cdef int t
     parts = np.zeros((n_threads, size), dtype=np.int64)
     cdef int64_t[:, ::1] out = parts
+    cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_score_histogram(&view, &records, &y[0], unit, n_cells, reach, t, n_threads, &out[t, 0])
+        fill_score_histogram(&view, &records, &y[0], unit, n_cells, reach, t, n_threads,
+                             &scores[t, 0], &out[t, 0])
     return parts.sum(axis=0).reshape(view.n_scores, n_cells, 2)
 
 
 cdef void fill_score_histogram(const ScoreView *view, const Records *records, const int32_t *y,
                                int unit, int n_cells, double reach, int part, int n_parts,
-                               int64_t *out) noexcept nogil:
+                               double *scores, int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
-    cdef double *scores = <double *>malloc(view.n_scores * sizeof(double))
     cdef int64_t i, cell
     cdef int32_t s
     cdef double position
@@ -274,7 +279,6 @@ cdef void fill_score_histogram(const ScoreView *view, const Records *records, co
                 out[cell + y[i]] += 1
             else:
                 out[cell + (y[i] == s)] += 1
-    free(scores)
 
 
 def residual_sums(const float[:, ::1] X, const int32_t[::1] y, int unit, Binning binning,
@@ -303,18 +307,19 @@ def residual_sums(const float[:, ::1] X, const int32_t[::1] y, int unit, Binning
     cdef int t
     parts = np.zeros((n_threads, binning.n_cells, view.n_scores), dtype=np.int64)
     cdef int64_t[:, :, ::1] out = parts
+    cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
+    cdef int64_t[:, ::1] rounded = per_thread(n_threads, view.n_scores, np.int64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_residual_sums(&view, &records, &y[0], unit, steps, t, n_threads, &out[t, 0, 0])
+        fill_residual_sums(&view, &records, &y[0], unit, steps, t, n_threads, &scores[t, 0],
+                           &rounded[t, 0], &out[t, 0, 0])
     return parts.sum(axis=0)
 
 
 cdef void fill_residual_sums(const ScoreView *view, const Records *records, const int32_t *y,
-                             int unit, int steps, int part, int n_parts,
-                             int64_t *out) noexcept nogil:
+                             int unit, int steps, int part, int n_parts, double *scores,
+                             int64_t *rounded, int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
-    cdef double *scores = <double *>malloc(view.n_scores * sizeof(double))
-    cdef int64_t *rounded = <int64_t *>malloc(view.n_scores * sizeof(int64_t))
     cdef int64_t i, cell
     cdef int32_t s, f
     cdef double label
@@ -332,8 +337,6 @@ cdef void fill_residual_sums(const ScoreView *view, const Records *records, cons
             if cell >= 0:
                 for s in range(view.n_scores):
                     out[cell * view.n_scores + s] += rounded[s]
-    free(rounded)
-    free(scores)
 
 
 def curvature_sums(const float[:, ::1] X, Binning binning, const double[:, ::1] tables,
@@ -364,20 +367,20 @@ def curvature_sums(const float[:, ::1] X, Binning binning, const double[:, ::1] 
     cdef const double[::1] zeros = np.zeros(view.n_scores)
     cdef ScoreView change = bind(binning, direction, zeros)
     cdef int t
-    # Eight more: threads that write to the same line of memory wait for each other.
-    parts = np.zeros((n_threads, view.n_scores + 8), dtype=np.int64)
+    parts = per_thread(n_threads, view.n_scores, np.int64)
     cdef int64_t[:, ::1] out = parts
+    cdef double[:, ::1] scores = per_thread(n_threads, 2 * view.n_scores, np.float64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_curvature_sums(&view, &change, &records, reach, steps, t, n_threads, &out[t, 0])
+        fill_curvature_sums(&view, &change, &records, reach, steps, t, n_threads, &scores[t, 0],
+                            &out[t, 0])
     return parts[:, :view.n_scores].sum(axis=0)
 
 
 cdef void fill_curvature_sums(const ScoreView *view, const ScoreView *change,
                               const Records *records, double reach, int steps, int part,
-                              int n_parts, int64_t *out) noexcept nogil:
+                              int n_parts, double *scores, int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
-    cdef double *scores = <double *>malloc(2 * view.n_scores * sizeof(double))
     cdef double *changes = scores + view.n_scores
     cdef double d
     cdef int64_t i
@@ -389,7 +392,6 @@ cdef void fill_curvature_sums(const ScoreView *view, const ScoreView *change,
         for s in range(view.n_scores):
             d = min(fabs(changes[s]), reach) / reach
             out[s] += <int64_t>floor(4 * scores[s] * (1 - scores[s]) * d * d * steps + 0.5)
-    free(scores)
 
 
 def evaluate_score(const float[:, ::1] X, bint by_rows, Binning binning,
@@ -416,18 +418,19 @@ def evaluate_score(const float[:, ::1] X, bint by_rows, Binning binning,
     cdef Records records = rows(X) if by_rows else columns(X)
     cdef ScoreView view = bind(binning, tables, intercepts)
     cdef double *p = &probabilities[0, 0] if probabilities is not None and records.n else NULL
+    cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
     cdef int t
     if records.n == 0:
         return
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_score(&view, &records, &centres[0], by_rows, t, n_threads, &z[0, 0], p)
+        fill_score(&view, &records, &centres[0], by_rows, t, n_threads, &scores[t, 0], &z[0, 0], p)
 
 
 cdef void fill_score(const ScoreView *view, const Records *records, const double *centres,
-                     bint by_rows, int part, int n_parts, float *z, double *p) noexcept nogil:
+                     bint by_rows, int part, int n_parts, double *scores, float *z,
+                     double *p) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
-    cdef double *scores = <double *>malloc(view.n_scores * sizeof(double))
     cdef int64_t i, target
     cdef int32_t s
     for i in range(start, end):
@@ -439,4 +442,3 @@ cdef void fill_score(const ScoreView *view, const Records *records, const double
             probabilities_of(view, scores)
             for s in range(view.n_scores):
                 p[i * view.n_scores + s] = scores[s]
-    free(scores)
