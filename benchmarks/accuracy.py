@@ -272,20 +272,18 @@ else:
 
 
 def diffprivlib(table, train, test, epsilon, seed, options):
-    """Forest (on codes, missing as -1) or linear regression (one-hot) of diffprivlib."""
+    """Forest or linear regression of diffprivlib on the codes, missing ones as -1."""
     if options.diffprivlib_python is None:
         raise Missing("needs --diffprivlib-python")
-    given = {"epsilon": epsilon, "seed": seed, "y": table.y.iloc[train]}
+    X = np.nan_to_num(codes(table), nan=-1)
+    ranges = [table.bounds.get(c) or (-1, len(table.categories[c]) - 1) for c in table.X]
+    given = {"X": X[train], "X_test": X[test], "bounds": np.transpose(ranges)}
+    given |= {"epsilon": epsilon, "seed": seed, "y": table.y.iloc[train]}
     if table.classes is None:
         given["target_bounds"] = table.target_bounds
-        X, low, high = one_hot(table)
     else:
         given["y"] = np.searchsorted(table.classes, table.y.iloc[train])
         given["classes"] = np.arange(len(table.classes))
-        X = np.nan_to_num(codes(table), nan=-1)
-        ranges = [table.bounds.get(c) or (-1, len(table.categories[c])) for c in table.X]
-        low, high = np.transpose(ranges)
-    given |= {"X": X[train], "X_test": X[test], "bounds": (low, high)}
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder, "in.npz"), Path(folder, "out.npy")
         np.savez(question, **given)
@@ -293,16 +291,9 @@ def diffprivlib(table, train, test, epsilon, seed, options):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise Missing(done.stderr.strip().splitlines()[-1])
-        return np.load(answer)
-
-
-def one_hot(table):
-    """Numeric columns and indicators of categories, with lows and highs."""
-    import pandas as pd
-
-    X = pd.get_dummies(table.X, columns=list(table.categories), dtype=float)
-    low, high = np.transpose([table.bounds.get(name, (0, 1)) for name in X])
-    return X.to_numpy(np.float64), low, high
+        predicted = np.load(answer)
+    # Its noisy normal equations may be nearly singular: without clipping R^2 is below -10^6.
+    return predicted if table.target_bounds is None else np.clip(predicted, *table.target_bounds)
 
 
 # Name -> function, and whether it is private.
@@ -438,6 +429,10 @@ def print_head(data, table, names, n_train, options):
         f"\n{data}: {len(train):,} training records, {table.X.shape[1]} features, "
         f"{len(options.splits)} {kind} x {options.seeds} seeds, delta {options.delta:g}"
     )
+    print_columns(names)
+
+
+def print_columns(names):
     first, *others = (TITLES[name] for name in names)
     columns = f"{first + ' (+- s.e.)':>21}" + "".join(f"{title:>14}" for title in others)
     print(f"{'method':14}{'epsilon':>9}{columns}{'s/fit':>8}")
@@ -449,6 +444,32 @@ def print_row(row, names):
     error = "" if row["error"] is None else f"+- {row['error']:.4f}"
     columns = f"{first:>11.4f} {error:9}" + "".join(f"{value:>14.4f}" for value in others)
     print(f"{row['method']:14}{epsilon:>9} {columns}{row['seconds']:8.2f}", flush=True)
+
+
+def read_rows(paths):
+    """Rows of earlier runs, in the order of the tasks; of equal ones the last."""
+    rows = {}
+    for path in paths:
+        for row in json.loads(Path(path).read_text()):
+            rows[row["data"], row["method"], row["epsilon"]] = row
+    tasks, methods = list(TASKS), list(METHODS)
+    return sorted(
+        rows.values(),
+        key=lambda row: (
+            tasks.index(row["data"]), methods.index(row["method"]), row["epsilon"] or 0
+        ),
+    )  # fmt: skip
+
+
+def print_tables(rows):
+    """All rows of earlier runs, a table a data set."""
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = [row for row in rows if row["data"] == data]
+        names = REGRESSION if "r2" in own[0] else CLASSIFICATION
+        print(f"\n{data}: means over {own[0]['splits']} splits")
+        print_columns(names)
+        for row in own:
+            print_row(row, names)
 
 
 def compare_with_authors(epsilon, accuracy_by_split):
@@ -583,6 +604,8 @@ def by_epsilon(values):
 
 def print_goals(rows):
     lines = list(goals(rows))
+    if not lines:
+        return
     print()
     for claim, measured, reached in lines:
         print(f"goal: {claim}: {measured}: {'reached' if reached else 'missed'}")
@@ -641,8 +664,9 @@ def draw_panel(axis, rows, name):
     for method, style in STYLES.items():
         own = [row for row in rows if row["method"] == method]
         values = [row[name] for row in own]
-        # A peer that is worse than a constant would only flatten the panel.
-        if not own or max(row.get("r2", 0) for row in own) < -0.2:
+        # A peer that is worse than a constant would only flatten the panels.
+        hidden = method == "prior" and name == "auc"  # 0.5
+        if hidden or not own or max(row.get("r2", 0) for row in own) < -0.2:
             continue
         if own[0]["epsilon"] is None:
             axis.axhline(values[0], label=method, **style)
@@ -711,8 +735,8 @@ def main():
     options = read_options()
     rows = []
     if options.read:
-        for path in options.read:
-            rows += json.loads(Path(path).read_text())
+        rows = read_rows(options.read)
+        print_tables(rows)
     else:
         for data in options.data:
             rows += run(data, options)
