@@ -352,9 +352,7 @@ FAULTY_CASES = [
         epsilon=0.3,
         fault="one_feature_charged",
     ),
-    Case(
-        "odd one", "guide", guided(), crowd=100, epsilon=0.3, fault="shares_ignored", rounds=1
-    ),
+    Case("odd one", "guide", guided(), crowd=100, epsilon=0.3, fault="shares_ignored", rounds=1),
     Case(
         "odd person",
         "guide",
@@ -947,9 +945,7 @@ def forest_scores(case, model, which, runs, bits):
     for estimator in fit_many(case, model, which, runs, bits):
         key = (estimator.nodes_["feature"] >= 0).tobytes()
         released[key].append(leaves_of(estimator))
-    return np.concatenate(
-        [model.scores(key, np.array(leaves)) for key, leaves in released.items()]
-    )
+    return np.concatenate([model.scores(key, np.array(leaves)) for key, leaves in released.items()])
 
 
 def guided_scores(case, model, which, runs, bits):

@@ -3,7 +3,7 @@
 """Growing a forest: one tree after the other on each thread, and counting classes in leaves."""
 
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -79,7 +79,7 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
                 int32_t max_depth, const uint64_t[::1] thresholds,
                 const double[::1] probabilities, uint64_t split_seed, int32_t n_estimators, bits,
                 int32_t unit=1, bint lazy=True, int n_threads=1, const int32_t[::1] stop=None,
-                int32_t[:, ::1] test_counts=None):
+                int8_t[::1] done=None, int32_t[:, ::1] test_counts=None):
     """Grow a forest of random trees, pruned by the private heavy-hitter search.
 
     Parameters
@@ -108,6 +108,8 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
         Threads over trees; the result does not depend on it when `bits` is seeded.
     stop : int32 array of shape (1,), optional
         Set it to non-zero from another thread to give up.
+    done : int8 array of shape (n_estimators,), optional
+        Set to 1 tree by tree as they are grown, for another thread to watch.
     test_counts : int32 array of shape (n_estimators, n_records), optional
         Receives how many tests each record was in, for tests of the search.
 
@@ -158,6 +160,8 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
             grow_logged(search, X_data, y_data, n_records, n_classes, unit, plan, max_depth,
                         root_path(split_seed, t), &grown[t],
                         &test_counts[t, 0] if test_counts is not None else NULL)
+            if done is not None:
+                done[t] = 1
         for t in range(n_estimators):
             raise_status(grown[t].status)
         return collect(grown, n_estimators, n_classes)

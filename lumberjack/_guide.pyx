@@ -2,7 +2,7 @@
 # cython: initializedcheck=False
 """Queries of the guide and the additive score, record by record.
 
-Everything here goes through `cell_of` and `score_record`, with a fixed order of operations for
+Everything here goes through `cell_of` and `score_cells`, with a fixed order of operations for
 each record, so that what a record contributes does not depend on any other record, on chunks,
 memory order or threads. Sums are integers, so that their order does not matter either.
 """
@@ -106,18 +106,25 @@ cdef inline int64_t cell_of(const ScoreView *view, int32_t feature, float x) noe
     return view.cell_start[feature] + passed
 
 
-cdef inline void score_record(const ScoreView *view, const Records *records, int64_t i,
-                              double *scores) noexcept nogil:
+cdef inline void score_cells(const ScoreView *view, const int64_t *cells,
+                             double *scores) noexcept nogil:
     """Scores of a record: intercept plus one table entry a feature, in the order of features."""
     cdef int32_t f, s
-    cdef int64_t cell
     for s in range(view.n_scores):
         scores[s] = view.intercepts[s]
     for f in range(view.n_features):
-        cell = cell_of(view, f, records.X[i * records.by_record + f * records.by_feature])
-        if cell >= 0:
+        if cells[f] >= 0:
             for s in range(view.n_scores):
-                scores[s] += view.tables[cell * view.n_scores + s]
+                scores[s] += view.tables[cells[f] * view.n_scores + s]
+
+
+cdef inline void score_record(const ScoreView *view, const Records *records, int64_t i,
+                              int64_t *cells, double *scores) noexcept nogil:
+    """The cells of a record, which take most of the time and can be used again, and its scores."""
+    cdef int32_t f
+    for f in range(view.n_features):
+        cells[f] = cell_of(view, f, records.X[i * records.by_record + f * records.by_feature])
+    score_cells(view, cells, scores)
 
 
 cdef inline double sigmoid(double s) noexcept nogil:
@@ -251,23 +258,24 @@ def score_histogram(const float[:, ::1] X, const int32_t[::1] y, int unit, Binni
     cdef int t
     parts = np.zeros((n_threads, size), dtype=np.int64)
     cdef int64_t[:, ::1] out = parts
+    cdef int64_t[:, ::1] cells = per_thread(n_threads, view.n_features, np.int64)
     cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
         fill_score_histogram(&view, &records, &y[0], unit, n_cells, reach, t, n_threads,
-                             &scores[t, 0], &out[t, 0])
+                             &cells[t, 0], &scores[t, 0], &out[t, 0])
     return parts.sum(axis=0).reshape(view.n_scores, n_cells, 2)
 
 
 cdef void fill_score_histogram(const ScoreView *view, const Records *records, const int32_t *y,
                                int unit, int n_cells, double reach, int part, int n_parts,
-                               double *scores, int64_t *out) noexcept nogil:
+                               int64_t *cells, double *scores, int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
     cdef int64_t i, cell
     cdef int32_t s
     cdef double position
     for i in range(start, end):
-        score_record(view, records, i, scores)
+        score_record(view, records, i, cells, scores)
         for s in range(view.n_scores):
             position = (scores[s] + reach) / (2 * reach) * n_cells
             cell = 0 if position < 0 else n_cells - 1 if position >= n_cells else <int64_t>position
@@ -307,24 +315,25 @@ def residual_sums(const float[:, ::1] X, const int32_t[::1] y, int unit, Binning
     cdef int t
     parts = np.zeros((n_threads, binning.n_cells, view.n_scores), dtype=np.int64)
     cdef int64_t[:, :, ::1] out = parts
+    cdef int64_t[:, ::1] cells = per_thread(n_threads, view.n_features, np.int64)
     cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
     cdef int64_t[:, ::1] rounded = per_thread(n_threads, view.n_scores, np.int64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_residual_sums(&view, &records, &y[0], unit, steps, t, n_threads, &scores[t, 0],
-                           &rounded[t, 0], &out[t, 0, 0])
+        fill_residual_sums(&view, &records, &y[0], unit, steps, t, n_threads, &cells[t, 0],
+                           &scores[t, 0], &rounded[t, 0], &out[t, 0, 0])
     return parts.sum(axis=0)
 
 
 cdef void fill_residual_sums(const ScoreView *view, const Records *records, const int32_t *y,
-                             int unit, int steps, int part, int n_parts, double *scores,
-                             int64_t *rounded, int64_t *out) noexcept nogil:
+                             int unit, int steps, int part, int n_parts, int64_t *cells,
+                             double *scores, int64_t *rounded, int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
-    cdef int64_t i, cell
+    cdef int64_t i
     cdef int32_t s, f
     cdef double label
     for i in range(start, end):
-        score_record(view, records, i, scores)
+        score_record(view, records, i, cells, scores)
         probabilities_of(view, scores)
         for s in range(view.n_scores):
             if view.n_scores == 1:
@@ -333,10 +342,9 @@ cdef void fill_residual_sums(const ScoreView *view, const Records *records, cons
                 label = y[i] == s
             rounded[s] = <int64_t>floor((label - scores[s]) * steps + 0.5)
         for f in range(view.n_features):
-            cell = cell_of(view, f, records.X[i * records.by_record + f * records.by_feature])
-            if cell >= 0:
+            if cells[f] >= 0:
                 for s in range(view.n_scores):
-                    out[cell * view.n_scores + s] += rounded[s]
+                    out[cells[f] * view.n_scores + s] += rounded[s]
 
 
 def curvature_sums(const float[:, ::1] X, Binning binning, const double[:, ::1] tables,
@@ -369,16 +377,18 @@ def curvature_sums(const float[:, ::1] X, Binning binning, const double[:, ::1] 
     cdef int t
     parts = per_thread(n_threads, view.n_scores, np.int64)
     cdef int64_t[:, ::1] out = parts
+    cdef int64_t[:, ::1] cells = per_thread(n_threads, view.n_features, np.int64)
     cdef double[:, ::1] scores = per_thread(n_threads, 2 * view.n_scores, np.float64)
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_curvature_sums(&view, &change, &records, reach, steps, t, n_threads, &scores[t, 0],
-                            &out[t, 0])
+        fill_curvature_sums(&view, &change, &records, reach, steps, t, n_threads, &cells[t, 0],
+                            &scores[t, 0], &out[t, 0])
     return parts[:, :view.n_scores].sum(axis=0)
 
 
 cdef void fill_curvature_sums(const ScoreView *view, const ScoreView *change,
                               const Records *records, double reach, int steps, int part,
-                              int n_parts, double *scores, int64_t *out) noexcept nogil:
+                              int n_parts, int64_t *cells, double *scores,
+                              int64_t *out) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
     cdef double *changes = scores + view.n_scores
@@ -386,9 +396,9 @@ cdef void fill_curvature_sums(const ScoreView *view, const ScoreView *change,
     cdef int64_t i
     cdef int32_t s
     for i in range(start, end):
-        score_record(view, records, i, scores)
+        score_record(view, records, i, cells, scores)
         probabilities_of(view, scores)
-        score_record(change, records, i, changes)
+        score_cells(change, cells, changes)
         for s in range(view.n_scores):
             d = min(fabs(changes[s]), reach) / reach
             out[s] += <int64_t>floor(4 * scores[s] * (1 - scores[s]) * d * d * steps + 0.5)
@@ -418,23 +428,25 @@ def evaluate_score(const float[:, ::1] X, bint by_rows, Binning binning,
     cdef Records records = rows(X) if by_rows else columns(X)
     cdef ScoreView view = bind(binning, tables, intercepts)
     cdef double *p = &probabilities[0, 0] if probabilities is not None and records.n else NULL
+    cdef int64_t[:, ::1] cells = per_thread(n_threads, view.n_features, np.int64)
     cdef double[:, ::1] scores = per_thread(n_threads, view.n_scores, np.float64)
     cdef int t
     if records.n == 0:
         return
     for t in prange(n_threads, nogil=True, num_threads=n_threads, schedule="static", chunksize=1):
-        fill_score(&view, &records, &centres[0], by_rows, t, n_threads, &scores[t, 0], &z[0, 0], p)
+        fill_score(&view, &records, &centres[0], by_rows, t, n_threads, &cells[t, 0],
+                   &scores[t, 0], &z[0, 0], p)
 
 
 cdef void fill_score(const ScoreView *view, const Records *records, const double *centres,
-                     bint by_rows, int part, int n_parts, double *scores, float *z,
+                     bint by_rows, int part, int n_parts, int64_t *cells, double *scores, float *z,
                      double *p) noexcept nogil:
     cdef int64_t start = records.n * part // n_parts
     cdef int64_t end = records.n * (part + 1) // n_parts
     cdef int64_t i, target
     cdef int32_t s
     for i in range(start, end):
-        score_record(view, records, i, scores)
+        score_record(view, records, i, cells, scores)
         for s in range(view.n_scores):
             target = i * view.n_scores + s if by_rows else s * records.n + i
             z[target] = <float>(0.5 * (sigmoid(scores[s]) + sigmoid(scores[s] - centres[s])))

@@ -37,7 +37,6 @@ adds a few 2^-53 to the relative error of the probability a(c), and hence to tha
 lazy tests are used only where h(c) c < 1/2, of 1 - p(c).
 """
 
-from cpython.ref cimport PyObject
 from libc.math cimport log1p
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
@@ -284,9 +283,9 @@ cdef void thin_alarms(Search *search, Frame *frame, int32_t number, Frame *below
 cdef bint passes_alarmed(Search *search, Frame *frame, SearchNode *node) noexcept nogil:
     """The test of a node whose alarms are known: any that is kept."""
     cdef double kept = search.kept[count_of(search, node)]
-    cdef int64_t i
+    cdef int64_t _alarm
     aim(&search.bits, search.bits.keep_key, node.path)
-    for i in range(frame.alarm_start, frame.alarm_end):
+    for _alarm in range(frame.alarm_start, frame.alarm_end):
         if kept == 1.0 or uniform(&search.bits) < kept:
             return True
     return False

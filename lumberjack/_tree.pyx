@@ -160,10 +160,10 @@ cdef int32_t draw_feature(const RandomTree *tree, Draws *draws) noexcept nogil:
     cdef const double *sums = tree.plan.feature_cumulative
     cdef int32_t n = tree.plan.n_features
     cdef int32_t last = -1
-    cdef int32_t i
+    cdef int32_t i, _try
     cdef double total = 0.0
     cdef double target
-    for i in range(MAX_TRIES):
+    for _try in range(MAX_TRIES):
         last = first_above(sums, n, next_uniform(draws) * sums[n - 1])
         if is_splittable(tree, last):
             return last
@@ -191,10 +191,10 @@ cdef int32_t draw_category(const RandomTree *tree, int32_t feature, Draws *draws
     cdef const uint8_t *used = &tree.used[start]
     cdef int32_t n = tree.plan.n_categories[feature]
     cdef int32_t last = 0
-    cdef int32_t i
+    cdef int32_t i, _try
     cdef double total = 0.0
     cdef double target
-    for i in range(MAX_TRIES):
+    for _try in range(MAX_TRIES):
         last = first_above(sums, n, next_uniform(draws) * sums[n - 1])
         if not used[last]:
             return last
@@ -490,7 +490,19 @@ cdef int write_tree(Search *search, WrittenTree *out) noexcept nogil:
         search.frames[depth + 1].node = search.nodes[frame.node].first_child + frame.child
         search.frames[depth + 1].child = -1
         depth += 1
+    trim(out)
     return search.status
+
+
+cdef void trim(WrittenTree *out) noexcept nogil:
+    """Give back what the arrays of a finished tree do not use: up to a half of them."""
+    cdef void *smaller
+    if out.n_nodes == 0:
+        return
+    smaller = realloc(out.nodes, out.n_nodes * sizeof(Node))
+    if smaller != NULL:
+        out.nodes = <Node *>smaller
+        out.capacity = out.n_nodes
 
 
 cdef bint write_split(Search *search, int32_t index, Node *written) noexcept nogil:

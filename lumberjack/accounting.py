@@ -838,9 +838,10 @@ def finite_precision(
 
     - Search: for each of m tests of a record the nodes on its path, at most `max_depth`; in each
       node one draw for the first alarm and, per alarm, one for the next skip and one for the
-      thinning. A node draws alarms only while their expected number is below 1/2, so more than 32
-      have a probability below 2^-150, which is far inside the absolute allowance. With g records
-      per unit, g times as many.
+      thinning. (On a path only one node of each round draws skips, which pays for the last
+      thinning in the tested node.) A node draws alarms only while their expected number is below
+      1/2, so more than 32 have a probability below 2^-150, which is far inside the absolute
+      allowance. With g records per unit, g times as many.
     - Noise: `n_classes` cells in a leaf of each tree, and for a guide up to 9 queries of
       (n_features + 1) n_classes cells, again times g.
 

@@ -214,7 +214,7 @@ class Domain:
         """Number of categories of each column as an int32 array, 0 for the numeric columns."""
         return np.array([len(own or ()) for own in self.categories], dtype=np.int32)
 
-    def encode(self, X, *, layout="columns", caller="Domain"):
+    def encode(self, X, *, layout="columns", caller="Domain", spare=0):
         """Turn a table into one matrix of 32-bit floats.
 
         A numeric value becomes the nearest 32-bit float; one beyond their range becomes the bound
@@ -230,6 +230,9 @@ class Domain:
             are contiguous in C order.
         caller : str, default="Domain"
             Who expects the columns, for messages.
+        spare : int, default=0
+            Features for which there shall be room behind those of the table, not filled, so that
+            they can be added later without a copy of the matrix.
 
         Returns
         -------
@@ -251,14 +254,14 @@ class Domain:
         if layout not in ("columns", "rows"):
             raise ValueError('layout must be "columns" or "rows"')
         if _is_float_array(X, self.n_features):
-            encoded, rows = _empty_codes(len(X), self.n_features, layout)
+            encoded, rows = _empty_codes(len(X), self.n_features, layout, spare)
             infinite = self._codebook.encode(X, rows)
             if infinite >= 0:
                 _refuse_infinite(self.feature_names[infinite])
             return encoded
         table = _read_table(X)
         places = self._find_columns(table, caller)
-        encoded, rows = _empty_codes(table.n_records, self.n_features, layout)
+        encoded, rows = _empty_codes(table.n_records, self.n_features, layout, spare)
         for j, place in enumerate(places):
             self._encode_column(j, table.read(place), rows[:, j])
         return encoded
@@ -973,13 +976,13 @@ def _is_float_array(X, n_features):
     return plain and X.ndim == 2 and len(X) > 0 and X.shape[1] == n_features
 
 
-def _empty_codes(n_records, n_features, layout):
-    """Return an encoded matrix to be filled, and its view by rows."""
+def _empty_codes(n_records, n_features, layout, spare):
+    """Return an encoded matrix to be filled, and a view by rows of what the table fills."""
     if layout == "rows":
-        encoded = np.empty((n_records, n_features), dtype=np.float32)
-        return encoded, encoded
-    encoded = np.empty((n_features, n_records), dtype=np.float32)
-    return encoded, encoded.T
+        encoded = np.empty((n_records, n_features + spare), dtype=np.float32)
+        return encoded, encoded[:, :n_features]
+    encoded = np.empty((n_features + spare, n_records), dtype=np.float32)
+    return encoded, encoded[:n_features].T
 
 
 def _as_array(X, what):

@@ -1,6 +1,7 @@
 """The estimators: check, calibrate, grow, add noise, hold the result."""
 
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -103,7 +104,8 @@ class BaseLumberjack(BaseEstimator):
         # nothing about them.
         ledger.charge_fit(self.ledger, report, type(self).__name__)
         unit = self._label_unit(calibration, domain)
-        encoded = domain.encode(X, caller=type(self).__name__)
+        spare = guide.score_count(n_classes) if self.splitter == "guided" else 0
+        encoded = domain.encode(X, caller=type(self).__name__, spare=spare)
         target = encode_target(unit)
         if encoded.shape[1] > MAX_RECORDS:
             raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
@@ -183,14 +185,14 @@ class BaseLumberjack(BaseEstimator):
         )
         n_threads = effective_n_jobs(self.n_jobs)
         stop = np.zeros(1, dtype=np.int32)
+        progress = Progress(self.n_estimators) if self.verbose else None
 
         def work():
             found = None
-            X = encoded
             plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
             if self.splitter == "guided":
                 found = guide.fit_guide(
-                    X,
+                    encoded,
                     target,
                     domain,
                     n_classes,
@@ -199,11 +201,12 @@ class BaseLumberjack(BaseEstimator):
                     unit=unit,
                     records_per_unit=calibration.records_per_unit,
                     n_threads=n_threads,
+                    stop=stop,
                 )
-                X = np.concatenate([X, found.score.columns(X, n_threads)])
+                found.score.fill_columns(encoded, n_threads)
                 plan = found.split_plan(domain)
             return found, _forest.grow_forest(
-                X,
+                encoded,
                 target,
                 n_classes,
                 plan,
@@ -216,9 +219,10 @@ class BaseLumberjack(BaseEstimator):
                 unit=unit,
                 n_threads=min(n_threads, self.n_estimators),
                 stop=stop,
+                done=progress and progress.done,
             )
 
-        return run_interruptibly(work, stop)
+        return run_interruptibly(work, stop, progress)
 
     def _probabilities(self, X):
         """Class probabilities by the vote of the leaves, and of the score if there is one."""
@@ -305,14 +309,16 @@ class BaseLumberjack(BaseEstimator):
     def _encode_rows(self, X):
         """Encoded rows with their score columns, and the score's probabilities (or None)."""
         check_is_fitted(self)
-        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__)
+        spare = 0 if self.guide_ is None else self.guide_.score.n_scores
+        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__, spare=spare)
         if self.guide_ is None:
             return rows, None
         n_threads = self._prediction_threads(len(rows))
         columns, probabilities = run_threads(
             lambda: self.guide_.score.evaluate(rows, n_threads), n_threads
         )
-        return np.hstack([rows, columns]), probabilities
+        rows[:, self.domain_.n_features :] = columns
+        return rows, probabilities
 
     def _prediction_threads(self, n_rows):
         return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
@@ -368,7 +374,8 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         Accounts that the fit is charged to before it reads a record, beside those of every active
         ``with PrivacyLedger(...)``. It refuses a fit that would overdraw.
     verbose : int, default=0
-        Print what is public: the calibration and the size of the released forest.
+        Print what is public, the calibration and the size of the released forest, and show how
+        many trees are done and about how long the others take.
 
     Attributes
     ----------
@@ -577,7 +584,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         Accounts that the fit is charged to before it reads a record, beside those of every active
         ``with PrivacyLedger(...)``. It refuses a fit that would overdraw.
     verbose : int, default=0
-        Print what is public: the calibration and the size of the released forest.
+        Print what is public, the calibration and the size of the released forest, and show how
+        many trees are done and about how long the others take.
 
     Attributes
     ----------
@@ -857,7 +865,55 @@ def path_matrix(tree):
 # Threads ----------------------------------------------------------------------------------------
 
 
-def run_interruptibly(function, stop):
+class Progress:
+    """Trees done and an estimate of the time left, for the curator who waits.
+
+    By tqdm, if it is installed, or in plain lines. Nothing else of a running fit is shown, as
+    everything else is private; how long it takes depends on the data, too, and is no secret to
+    who can see this.
+
+    Parameters
+    ----------
+    n_trees : int
+
+    Attributes
+    ----------
+    done : int8 array of shape (n_trees,)
+        Set to 1, tree by tree, by the kernel.
+    """
+
+    interval = 0.2  # seconds between looks
+    line_interval = 10.0  # seconds between plain lines
+
+    def __init__(self, n_trees):
+        self.done = np.zeros(n_trees, dtype=np.int8)
+        self.started = self.printed = time.monotonic()
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            self.bar = None
+        else:
+            self.bar = tqdm(total=n_trees, desc="lumberjack", unit="tree")
+
+    def show(self):
+        """Show how far it is."""
+        n_done = int(self.done.sum())
+        now = time.monotonic()
+        if self.bar is not None:
+            self.bar.update(n_done - self.bar.n)
+        elif n_done and now - self.printed >= self.line_interval:
+            left = (now - self.started) / n_done * (len(self.done) - n_done)
+            print(f"{n_done} of {len(self.done)} trees, about {left:.0f} s left", flush=True)
+            self.printed = now
+
+    def close(self):
+        """Show the end."""
+        self.show()
+        if self.bar is not None:
+            self.bar.close()
+
+
+def run_interruptibly(function, stop, progress=None):
     """Run a kernel in a thread of its own; Ctrl-C sets `stop` and is raised when it gave up.
 
     The OpenMP pool then belongs to that thread and ends with it, so that a process forked later
@@ -877,13 +933,16 @@ def run_interruptibly(function, stop):
     thread = threading.Thread(target=work, name="lumberjack")
     thread.start()
     try:
-        finished.wait()
+        while not finished.wait(progress and progress.interval):
+            progress.show()
     except KeyboardInterrupt:
         stop[0] = 1
         finished.wait()
         raise
     finally:
         thread.join()
+        if progress is not None:
+            progress.close()
     if error:
         raise error[0]
     return result[0]

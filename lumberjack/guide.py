@@ -78,24 +78,37 @@ class Score:
         """The cells of the features, for the kernels."""
         return _guide.Binning(self.n_categories, self.inner_edges)
 
-    def columns(self, X, n_threads=1):
+    def columns(self, X, n_threads=1, out=None):
         """Score columns of encoded records.
 
         Parameters
         ----------
         X : float32 array of shape (n_features, n_records)
+            It may have more features behind those that the score uses.
         n_threads : int
+        out : float32 array of shape (n_scores, n_records), optional
+            Receives the columns.
 
         Returns
         -------
         float32 array of shape (n_scores, n_records)
         """
-        z = np.empty((self.n_scores, X.shape[1]), dtype=np.float32)
+        z = np.empty((self.n_scores, X.shape[1]), dtype=np.float32) if out is None else out
         _guide.evaluate_score(
             X, False, self.binning(), self.tables, self.intercepts, self.intercepts, z, None,
             n_threads,
         )  # fmt: skip
         return z
+
+    def fill_columns(self, X, n_threads=1):
+        """Write the score columns to the last rows of X, which are there for them.
+
+        Parameters
+        ----------
+        X : float32 array of shape (n_features + n_scores, n_records)
+        n_threads : int
+        """
+        self.columns(X, n_threads, out=X[len(self.n_categories) :])
 
     def evaluate(self, X, n_threads=1):
         """Score columns and class probabilities of encoded rows.
@@ -174,15 +187,20 @@ class Queries:
     records_per_unit : int
     bits : noise.SystemBits or noise.SeededBits
     n_threads : int
+    stop : int32 array of shape (1,) or None
+        Set it to non-zero from another thread to give up.
     """
 
-    def __init__(self, X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads):
+    def __init__(
+        self, X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads, stop=None
+    ):
         self._X, self._y = X, y
+        self._stop = stop
         self._unit, self._bits, self._n_threads = unit, bits, n_threads
         self._mu, self._records_per_unit = mu, records_per_unit
         self.binning, self.n_classes = binning, n_classes
-        self.n_scores = 1 if n_classes == 2 else n_classes
-        self.n_features = X.shape[0]
+        self.n_scores = score_count(n_classes)
+        self.n_features = len(binning.cell_start) - 1
 
     def sigma(self, sensitivity, share):
         """Standard deviation of the noise of a query."""
@@ -202,6 +220,8 @@ class Queries:
         return self.sigma((norm + rounding / steps) * repeats, share), steps
 
     def _noisy(self, sums, sigma, purpose):
+        if self._stop is not None and self._stop[0]:
+            raise KeyboardInterrupt
         flat = sums.reshape(len(sums), -1)
         words = self._bits.draw(f"guide {purpose}", np.arange(len(flat)), flat.shape[1])
         return (flat + noise.rounded_gaussian(words, sigma)).reshape(sums.shape)
@@ -262,6 +282,11 @@ class Queries:
         return self._noisy(sums, sigma * self._unit, "recalibration") / self._unit, sigma
 
 
+def score_count(n_classes):
+    """Number of scores, and of score columns: one for two classes, else one a class."""
+    return 1 if n_classes == 2 else n_classes
+
+
 def grid_steps(sigma):
     """Steps of a grid in 1 such that noise has at most `LARGEST_SIGMA` steps of deviation."""
     if sigma == 0:
@@ -280,12 +305,15 @@ def marginals_sigma(calibration, n_features):
 # Fitting ----------------------------------------------------------------------------------------
 
 
-def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, n_threads=1):
+def fit_guide(
+    X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, n_threads=1, stop=None
+):
     """Fit the guide of a forest.
 
     Parameters
     ----------
     X : float32 array of shape (n_features, n_records)
+        It may have more features behind those of the domain, which are not read.
     y : int32 array of shape (n_records,)
         Class codes, or with ``unit > 1`` soft labels from 0 to `unit` for two classes.
     domain : Domain
@@ -294,6 +322,8 @@ def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, 
         Gaussian differential privacy of the guide for one unit; infinity: no noise.
     bits : noise.SystemBits or noise.SeededBits
     unit, records_per_unit, n_threads : int
+    stop : int32 array of shape (1,), optional
+        Set it to non-zero from another thread to give up, with a KeyboardInterrupt.
 
     Returns
     -------
@@ -304,7 +334,9 @@ def fit_guide(X, y, domain, n_classes, mu, bits, *, unit=1, records_per_unit=1, 
         for k, low, high in zip(domain.n_categories, domain.lower, domain.upper, strict=True)
     )
     binning = _guide.Binning(domain.n_categories, edges)
-    queries = Queries(X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads)
+    queries = Queries(
+        X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads, stop
+    )
     marginals, sigma = queries.marginals()
     parts = [slice(*ends) for ends in itertools.pairwise(binning.cell_start)]
     # The matrices are small: more threads of BLAS cost more than they save, up to 30 times as much

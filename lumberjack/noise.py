@@ -28,6 +28,7 @@ _MASK64 = 0xFFFFFFFFFFFFFFFF
 _GOLDEN = 0x9E3779B97F4A7C15
 _TWO64 = 2.0**64
 _MAX_SIGMA = 2.0**32
+_CHUNK = 2**16
 _PI = decimal.Decimal(
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803"
 )
@@ -336,6 +337,17 @@ def rounded_gaussian(bits, sigma):
     bits = _as_bits(bits)
     if not 0 <= sigma <= _MAX_SIGMA:
         raise ValueError("sigma must be in [0, 2^32]")
+    values = np.empty(bits.shape, dtype=np.int64)
+    given, written = bits.reshape(-1), values.reshape(-1)
+    # Part by part, because the temporary arrays take ten times the memory of the result.
+    for start in range(0, len(given), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        written[part] = _rounded_gaussian(given[part], sigma)
+    return values
+
+
+def _rounded_gaussian(bits, sigma):
+    """`rounded_gaussian` of one dimension."""
     tails = bits & np.uint64(_MASK64 >> 1)
     z = np.abs(ndtri((tails.astype(np.float64) + 0.5) / _TWO64))
     scaled = sigma * z
@@ -345,7 +357,7 @@ def rounded_gaussian(bits, sigma):
     # ndtri and the conversion of t are off by less than 2^-50 (1 + |z|); this is four times that.
     doubtful = np.abs(scaled - halves) <= 2.0**-48 * sigma * (1 + z)
     for i in np.flatnonzero(doubtful):
-        beyond.flat[i] = _is_beyond(int(tails.flat[i]), float(halves.flat[i]), sigma)
+        beyond[i] = _is_beyond(int(tails[i]), float(halves[i]), sigma)
     magnitudes = (magnitudes + beyond).astype(np.int64)
     return np.where(bits >> np.uint64(63), -magnitudes, magnitudes)
 

@@ -628,6 +628,18 @@ def test_layout_must_be_known():
 # Encoding
 
 
+def test_room_for_more_features():
+    domain = Domain.from_dict({"n": [0, 1], "c": ["a"]})
+    for X in (np.zeros((3, 2)), np.zeros((3, 2), dtype=object)):
+        for layout in ("columns", "rows"):
+            encoded, wider = (domain.encode(X, layout=layout, spare=spare) for spare in (0, 2))
+            assert wider.flags.c_contiguous
+            if layout == "rows":
+                encoded, wider = encoded.T, wider.T
+            assert wider.shape == (4, 3)
+            assert_array_equal(wider[:2], encoded)
+
+
 def test_encoding_of_a_frame():
     X = frame()
     encoded = declare().encode(X)

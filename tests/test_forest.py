@@ -9,9 +9,11 @@ import re
 import resource
 import select
 import signal
+import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import oracle
@@ -499,9 +501,7 @@ def test_noise_is_what_the_report_says():
 def test_records_per_unit_raises_noise_and_threshold(leaf, splitter, accounting):
     X, y = table()
     settings = {"leaf": leaf, "splitter": splitter, "accounting": accounting}
-    reports = [
-        on_array(**settings, records_per_unit=g).fit(X, y).privacy_ for g in (1, 2, 5)
-    ]
+    reports = [on_array(**settings, records_per_unit=g).fit(X, y).privacy_ for g in (1, 2, 5)]
     for g, report in zip((1, 2, 5), reports, strict=True):
         assert report.records_per_unit == g
         assert report.threshold == pytest.approx(g + report.slack)
@@ -514,7 +514,9 @@ def test_records_per_unit_raises_noise_and_threshold(leaf, splitter, accounting)
         noises[:, -1] = 1 / noises[:, -1]
     # About in proportion; the slack more than that, for the tests of all records of a unit.
     units = np.array([1, 2, 5])
-    np.testing.assert_allclose(noises / noises[0], units[:, None] * np.ones(len(noises.T)), rtol=0.05)
+    np.testing.assert_allclose(
+        noises / noises[0], units[:, None] * np.ones(len(noises.T)), rtol=0.05
+    )
     slacks = np.array([report.slack for report in reports])
     assert (slacks[1:] / slacks[0] > units[1:]).all()
 
@@ -995,7 +997,8 @@ def test_rows_without_a_vote_get_the_prior():
 # Verbose
 
 
-def test_quiet_unless_asked(capsys):
+def test_quiet_unless_asked(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
     X, y = table()
     on_array().fit(X, y).predict(X)
     assert capsys.readouterr() == ("", "")
@@ -1003,6 +1006,42 @@ def test_quiet_unless_asked(capsys):
     out, err = capsys.readouterr()
     assert str(model.privacy_) in out and err == ""
     assert f"released 4 trees with {len(model.leaf_votes_)} leaves" in out
+
+
+@pytest.mark.parametrize("splitter", ["random", "guided"])
+def test_progress_in_plain_lines(splitter, capsys, monkeypatch):
+    # Trees done and the time left, and nothing else while a fit runs.
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(forest.Progress, "interval", 0.001)
+    monkeypatch.setattr(forest.Progress, "line_interval", 0.0)
+    X, y = table()
+    model = on_array(n_estimators=200, splitter=splitter, verbose=1).fit(X, y)
+    lines = capsys.readouterr().out.removeprefix(f"{model.privacy_}\n").splitlines()
+    assert lines.pop() == f"released 200 trees with {len(model.leaf_votes_)} leaves"
+    assert lines.pop() == "200 of 200 trees, about 0 s left"
+    for line in lines:
+        assert re.fullmatch(r"\d+ of 200 trees, about \d+ s left", line)
+
+
+def test_progress_by_tqdm(capsys, monkeypatch):
+    shown = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.n = 0
+            shown.append(options)
+
+        def update(self, n):
+            self.n += n
+
+        def close(self):
+            shown.append(self.n)
+
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=Bar))
+    X, y = table()
+    on_array(verbose=1).fit(X, y)
+    assert shown == [{"total": 4, "desc": "lumberjack", "unit": "tree"}, 4]
+    assert "left" not in capsys.readouterr().out
 
 
 # Interruption, forks and memory
@@ -1068,6 +1107,24 @@ def test_ctrl_c_waits_for_the_kernel(monkeypatch):
     early = not ended.is_set()
     assert ended.wait(30)
     assert not early
+
+
+def test_ctrl_c_between_two_queries_of_the_guide(monkeypatch):
+    asked = []
+
+    def marginals(self):
+        asked.append(self)
+        while not self._stop[0]:
+            time.sleep(0.01)
+        return original(self)
+
+    original = forest.guide.Queries.marginals
+    monkeypatch.setattr(forest.guide.Queries, "marginals", marginals)
+    X, y = table()
+    model = on_array(splitter="guided")
+    with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert asked and learned(model) == {}
 
 
 def in_a_fork(function, seconds=60):

@@ -306,3 +306,11 @@ def test_a_failing_source_of_randomness_is_an_error(lazy, n_threads):
     for good in (0, 3):
         with pytest.raises(RuntimeError):
             kernel_forest(problem, 31, table, 0, 20, Broken(good), lazy=lazy, n_threads=n_threads)
+
+
+def test_each_tree_is_reported_done():
+    problem = larger_problem(3, 300)
+    done = np.zeros(5, dtype=np.int8)
+    table = oracle.exact_table(20, 300)
+    kernel_forest(problem, 7, table, 1, 5, NaiveBits(0), n_threads=2, done=done)
+    assert done.tolist() == [1] * 5

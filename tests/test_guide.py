@@ -16,7 +16,7 @@ from lumberjack import _guide, _tree, accounting, guide, noise
 
 SEEDS = range(12)
 LABELS = [(2, 1), (2, 6), (2, 4096), (3, 1), (5, 1)]  # classes, unit of soft labels
-THREADS = (1, 2, 3, 64)
+THREADS = (1, 2, 5)
 QUERIES = ("class_marginals", "residual_sums", "curvature_sums", "score_histogram")
 
 
@@ -73,9 +73,7 @@ def sums(own, which=slice(None), n_threads=1):
     X, y = np.ascontiguousarray(own.X[:, which]), np.ascontiguousarray(own.y[which])
     score = own.binning, own.tables, own.intercepts
     return {
-        "marginals": _guide.class_marginals(
-            X, y, own.n_classes, own.unit, own.binning, n_threads
-        ),
+        "marginals": _guide.class_marginals(X, y, own.n_classes, own.unit, own.binning, n_threads),
         "residuals": _guide.residual_sums(X, y, own.unit, *score, own.steps, n_threads),
         "curvature": _guide.curvature_sums(X, *score, own.direction, 2.5, own.steps, n_threads),
         "histogram": _guide.score_histogram(X, y, own.unit, *score, 40, 8.0, n_threads),
@@ -286,9 +284,7 @@ class Transcript:
 def fit_guide(own, mu, seed=0, which=slice(None), **options):
     bits = noise.SeededBits(seed)
     X, y = np.ascontiguousarray(own.X[:, which]), np.ascontiguousarray(own.y[which])
-    return guide.fit_guide(
-        X, y, own.domain, own.n_classes, mu, bits, unit=own.unit, **options
-    )
+    return guide.fit_guide(X, y, own.domain, own.n_classes, mu, bits, unit=own.unit, **options)
 
 
 def converse(own, mu, which=slice(None), answers=None, **options):
@@ -527,9 +523,7 @@ def test_every_cell_of_every_answer_gets_its_own_noise(n_classes, unit):
         for patch in patches:
             patch.start()
         try:
-            guide.fit_guide(
-                own.X, own.y, own.domain, n_classes, 0.8, bits, unit=unit
-            )
+            guide.fit_guide(own.X, own.y, own.domain, n_classes, 0.8, bits, unit=unit)
         finally:
             for patch in patches:
                 patch.stop()
@@ -616,16 +610,16 @@ def test_the_number_of_threads_changes_nothing(n_classes):
     assert_equal_guides(fit_guide(own, 2.0, which=order), first)
 
 
-@pytest.mark.parametrize("n_features", [1, 3, 14, 200])
-@pytest.mark.parametrize(("n_classes", "regression"), [(2, False), (2, True), (3, False), (9, False)])
+@pytest.mark.parametrize("n_features", [1, 3, 14, 50])
+@pytest.mark.parametrize(
+    ("n_classes", "regression"), [(2, False), (2, True), (3, False), (9, False)]
+)
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 8.0])
 @pytest.mark.parametrize("g", [1, 4])
 def test_finite_precision_is_charged_for_the_noise_that_is_drawn(
     n_features, n_classes, regression, epsilon, g
 ):
     # The allowance is for at most noise_cells / 16 grid steps of deviation.
-    if n_classes == 9 and n_features == 200 and g == 4:
-        pytest.skip("a delta of 1e-6 cannot carry so many cells")
     size = {"n_estimators": 30, "max_depth": 31, "n_features": n_features, "n_classes": n_classes}
     shares = {"guide": 0.5, "structure": 0.2, "leaves": 0.3}
     found = accounting.calibrate(epsilon, 1e-6, budget_shares=shares, records_per_unit=g, **size)
@@ -649,6 +643,18 @@ def test_finite_precision_is_charged_for_the_noise_that_is_drawn(
         epsilon, records_per_unit=g, noise_cells=16 * largest, **size
     )
     assert drawn.epsilon <= found.precision_epsilon and drawn.delta <= found.precision_delta
+
+
+@pytest.mark.xfail(strict=True, reason="marginals_sigma forgets that the histogram has more noise")
+@pytest.mark.parametrize("n_features", [1, 2, 4])
+def test_soft_labels_are_no_finer_than_the_noise_of_any_query_allows(n_features):
+    shares = {"guide": 0.05, "structure": 0.05, "leaves": 0.9}
+    size = {"n_estimators": 1, "max_depth": 7, "n_features": n_features, "n_classes": 2}
+    found = accounting.calibrate(1.0, 1e-6, budget_shares=shares, **size)
+    sigma = max(found.sigma_leaves, guide.marginals_sigma(found, n_features))
+    unit = guide.grid_steps(sigma)
+    histogram = math.sqrt(1 / guide.RECALIBRATION_SHARE) / found.mu_guide
+    assert histogram * unit <= guide.LARGEST_SIGMA
 
 
 # Fitting the score
@@ -679,9 +685,7 @@ def test_posterior_offsets_are_the_dense_bayesian_average(seed, is_ordered):
                     own[i, j] = (1 - guide.ROUGHNESS) * smooth
         correlations.append(own)
     covariances = [
-        variance * correlation
-        for correlation in correlations
-        for variance in guide.PRIOR_VARIANCES
+        variance * correlation for correlation in correlations for variance in guide.PRIOR_VARIANCES
     ]
     expected = oracle.posterior_mean(*cells, covariances)
     found = guide.posterior_offsets(*cells, is_ordered)

@@ -26,7 +26,15 @@ from joblib import Parallel, delayed
 from lumberjack._tree import NODE_DTYPE
 from scipy.stats import chi2_contingency
 
-from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, forest, guide, noise
+from lumberjack import (
+    Domain,
+    LumberjackClassifier,
+    LumberjackRegressor,
+    PrivacyLeakWarning,
+    forest,
+    guide,
+    noise,
+)
 
 LEAVES = ("counts", "majority")
 METHODS = (("guided", "joint"), ("random", "joint"), ("random", "split"))
@@ -875,8 +883,8 @@ SUMS = {
 def sealed(monkeypatch):
     """Hand fit sealed records, classes and exact sums; only the queries can open them.
 
-    Exact sums of the guide are sealed until they get their noise, the score columns until they
-    are in the trees.
+    Exact sums of the guide are sealed until they get their noise; the score columns are written
+    to the sealed records.
     """
     Sealed.touched.clear()
     counts = Counter()
@@ -895,23 +903,16 @@ def sealed(monkeypatch):
         assert type(sums) is Sealed
         return add_noise(self, open_seal(sums), *args)
 
-    def columns(self, X, *args):
-        counts["columns"] += 1
+    def fill(self, X, *args):
+        counts["fill_columns"] += 1
         assert type(X) is Sealed
-        return Sealed(score_columns(self, open_seal(X), *args))
+        fill_columns(self, open_seal(X), *args)
 
-    def join(self, function, types, args, kwargs):
-        if function is not np.concatenate or len(args[0]) != 2 or counts["concatenate"]:
-            touch(f"numpy.{function.__name__}")
-        counts["concatenate"] += 1
-        return Sealed(function([open_seal(own) for own in args[0]]))
-
-    add_noise, score_columns = guide.Queries._noisy, guide.Score.columns
+    add_noise, fill_columns = guide.Queries._noisy, guide.Score.fill_columns
     for name in SUMS:
         monkeypatch.setattr(guide._guide, name, query(getattr(guide._guide, name)))
     monkeypatch.setattr(guide.Queries, "_noisy", noisy)
-    monkeypatch.setattr(guide.Score, "columns", columns)
-    monkeypatch.setattr(Sealed, "__array_function__", join)
+    monkeypatch.setattr(guide.Score, "fill_columns", fill)
 
     def seal(method):
         def encode(self, *args, **kwargs):
@@ -936,6 +937,7 @@ def sealed(monkeypatch):
     grow_forest, release_leaves = forest._forest.grow_forest, forest.release_leaves
     monkeypatch.setattr(Domain, "encode", seal(Domain.encode))
     monkeypatch.setattr(Domain, "encode_classes", seal(Domain.encode_classes))
+    monkeypatch.setattr(Domain, "encode_target", seal(Domain.encode_target))
     monkeypatch.setattr(forest._forest, "grow_forest", grow)
     monkeypatch.setattr(forest, "release_leaves", release)
     return counts
@@ -949,10 +951,66 @@ def test_only_the_query_functions_read_the_encoded_records(mode, request):
     estimator = fit(model(verbose=0, **mode), X, labels(X))
     assert arrays(estimator) == expected
     assert Sealed.touched == []
-    expected_counts = dict.fromkeys(("encode", "encode_classes", "grow_forest", "release_leaves"), 1)
+    expected_counts = dict.fromkeys(
+        ("encode", "encode_classes", "grow_forest", "release_leaves"), 1
+    )
     if mode["splitter"] == "guided":
-        expected_counts |= {**SUMS, "columns": 1, "concatenate": 1}
+        expected_counts |= {**SUMS, "fill_columns": 1}
     assert counts == expected_counts
+
+
+def regressor(**changes):
+    settings = {"n_estimators": 5, "epsilon": 4.0, "delta": 1e-3, "max_depth": 15}
+    declared = {"bounds": BOUNDS, "categories": CATEGORIES, "target_bounds": (-10, 10)}
+    return LumberjackRegressor(**{**settings, **declared, **changes})
+
+
+def targets(X):
+    return X["age"].fillna(0).to_numpy() / 10 - X["hours"].to_numpy() / 50
+
+
+@pytest.mark.parametrize("splitter", ["guided", "random"])
+@pytest.mark.parametrize("budget", [{}, {"epsilon": math.inf, "threshold": 40}])
+def test_only_the_query_functions_read_the_records_of_a_regression(splitter, budget, request):
+    X = frame()
+    settings = {"splitter": splitter, "random_state": 7, **budget}
+    expected = arrays(fit(regressor(**settings), X, targets(X)))
+    counts = request.getfixturevalue("sealed")
+    assert arrays(fit(regressor(**settings), X, targets(X))) == expected
+    assert Sealed.touched == []
+    once = ("encode", "encode_target", "grow_forest", "release_leaves")
+    guided = {**SUMS, "fill_columns": 1} if splitter == "guided" else {}
+    assert counts == {**dict.fromkeys(once, 1), **guided}
+
+
+@pytest.mark.parametrize("splitter", ["guided", "random"])
+@pytest.mark.parametrize("budget", [{}, {"epsilon": math.inf, "threshold": 40}])
+def test_canaries_in_a_regression_are_nowhere(splitter, budget):
+    X = frame(N_CANARY)
+    y = targets(X)
+    y[CANARY_ROW] = CANARY_NUMBER
+    X.loc[CANARY_ROW, "hours"] = -CANARY_NUMBER
+    estimator = regressor(n_estimators=2, max_depth=7, splitter=splitter, **budget)
+    seen = everything_visible(estimator, X, y)
+    assert_absent([CANARY_NUMBER, -CANARY_NUMBER, N_CANARY, CANARY_ROW], seen)
+
+
+@pytest.mark.parametrize("splitter", ["guided", "random"])
+def test_without_the_released_arrays_a_regression_does_not_depend_on_the_data(splitter):
+    X, few = frame(), frame(37, seed=9).assign(job="unheard of", age=1e300)
+    tables = [(X, targets(X)), (few, np.full(37, 1e9)), (X[:1], [0.0])]
+    pickles = {without_released(regressor(splitter=splitter).fit(*own)) for own in tables}
+    assert len(pickles) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="the range of the bounds overflows in encode_target")
+def test_soft_labels_stay_in_their_range():
+    # Else one record would count for more than one.
+    bounds = (-1.7e308, 1.7e308)
+    with np.errstate(all="ignore"):
+        domain = Domain((), (), (), (), target_bounds=bounds)
+        codes = domain.encode_target([*bounds, 0.0], 100)
+    assert codes.min() >= 0 and codes.max() <= 100
 
 
 READERS = [
@@ -1205,13 +1263,13 @@ def test_a_seed_gives_the_same_forest_on_every_machine():
     estimator = fit(model(splitter="random", random_state=2024, **declared), X, y)
     known = hashlib.sha256(estimator.nodes_.tobytes() + estimator.leaf_counts_.tobytes())
     assert estimator.leaf_counts_[:3].tolist() == [[15, 0], [9, 2], [-3, 1]]
-    assert known.hexdigest()[:16] == "f9939f79b8006e44"
+    assert known.hexdigest()[:16] == "3c266fe467e8fba6"
 
 
 def test_splits_and_noise_of_a_seed_are_separate():
     # The public seed of the splits says nothing of the key of the noise.
     for seed in (0, 1, 2**70):
         split_seed, bits = noise.derive_keys(seed)
-        keys = {bits.purpose_key(own) for own in ("test", "alarm", "thin", "leaf counts")}
-        assert len(keys) == 4 and split_seed not in keys
+        keys = {bits.purpose_key(own) for own in ("test", "alarm", "thin", "keep", "leaf counts")}
+        assert len(keys) == 5 and split_seed not in keys
         assert not {bits._key & (2**64 - 1), bits._key >> 64} & {split_seed, seed}
