@@ -212,8 +212,8 @@ CASES = [
     Case("odd one", "guide", guided(), n_classes=3, crowd=100, epsilon=0.3, rounds=1),
     Case("odd one", "guide", guided(epsilon=2.0), soft=16, crowd=100, epsilon=0.5, rounds=1),
     Case("odd person", "guide", guided(**person(3)), unit=3, crowd=300, epsilon=0.3, rounds=1),
-    Case("crossing", "whole", guided(share=0.4)),
-    Case("crossing", "whole", guided(share=0.5, **MAJORITY), rounds=1),
+    Case("crossing", "whole", guided(share=0.9)),
+    Case("odd one", "whole", guided(share=0.9, **MAJORITY), crowd=40, rounds=1),
 ]
 
 
@@ -363,7 +363,14 @@ FAULTY_CASES = [
         fault=PERSON_IGNORED,
         rounds=1,
     ),
-    Case("crossing", "whole", guided(), fault="half_guide_noise", rounds=1),
+    Case(
+        "odd one",
+        "whole",
+        guided(share=0.9, delta=0.05),
+        crowd=40,
+        fault="half_guide_noise",
+        rounds=1,
+    ),
 ]
 
 
@@ -918,7 +925,7 @@ def fit_many(case, model, which, runs, bits):
             forest,
             Domain=EncodedOnce(model.tables.domain, X, codes),
             validate_data=lambda *args, **options: None,
-            run_interruptibly=lambda function, stop: function(),
+            run_interruptibly=lambda function, *rest: function(),
         ),
         mock.patch.multiple(
             noise,

@@ -7,8 +7,9 @@ calls of NumPy a column, which made up nearly all of the time for one row.
 """
 
 from cython cimport floating
+from cython.parallel cimport prange
 from libc.math cimport NAN, isinf, isnan
-from libc.stdint cimport int64_t
+from libc.stdint cimport int8_t, int64_t
 
 import numpy as np
 
@@ -38,12 +39,12 @@ cdef class Codebook:
     cdef const int64_t[::1] starts      # keys[starts[f]:starts[f + 1]] belong to feature f
     cdef const double[::1] keys
     cdef const float[::1] places
-    cdef list is_categorical
+    cdef const int8_t[::1] is_categorical
 
     def __init__(self, lower, upper, keys, places):
         self.lower = lower
         self.upper = upper
-        self.is_categorical = [own is not None for own in keys]
+        self.is_categorical = np.array([own is not None for own in keys], dtype=np.int8)
         parts = [[] if own is None else own for own in keys]
         self.starts = np.cumsum([0] + [len(own) for own in parts], dtype=np.int64)
         # One spare element, so that every part has an address.
@@ -51,7 +52,7 @@ cdef class Codebook:
         parts = [[] if own is None else own for own in places]
         self.places = np.concatenate([*parts, [0.0]]).astype(np.float32)
 
-    def encode(self, const floating[:, :] X, float[:, :] out):
+    def encode(self, const floating[:, :] X, float[:, :] out, int n_threads=1):
         """Encode X.
 
         Parameters
@@ -59,26 +60,31 @@ cdef class Codebook:
         X : float32 or float64 array of shape (n_rows, n_features)
         out : float32 array of shape (n_rows, n_features)
             Receives the codes.
+        n_threads : int
 
         Returns
         -------
         int
             The first numeric feature with infinite values, for which there are no codes; -1: none.
         """
-        cdef Py_ssize_t n_features = X.shape[1]
-        cdef Py_ssize_t start, end, f
+        cdef Py_ssize_t start
+        is_infinite = np.zeros(X.shape[1], dtype=np.int8)
+        cdef int8_t[::1] infinite = is_infinite
+        for start in prange(0, X.shape[0], BLOCK, nogil=True, num_threads=n_threads):
+            self.encode_block(X, out, start, min(start + BLOCK, X.shape[0]), infinite)
+        return int(is_infinite.argmax()) if is_infinite.any() else -1
+
+    cdef void encode_block(self, const floating[:, :] X, float[:, :] out, Py_ssize_t start,
+                           Py_ssize_t end, int8_t[::1] infinite) noexcept nogil:
+        cdef Py_ssize_t f
         cdef int64_t first
-        cdef Py_ssize_t infinite = n_features
-        for start in range(0, X.shape[0], BLOCK):
-            end = min(start + BLOCK, X.shape[0])
-            for f in range(n_features):
-                if self.is_categorical[f]:
-                    first = self.starts[f]
-                    encode_categories(X, out, f, start, end, &self.keys[first],
-                                      &self.places[first], self.starts[f + 1] - first)
-                elif encode_numbers(X, out, f, start, end, self.lower[f], self.upper[f]):
-                    infinite = min(infinite, f)
-        return infinite if infinite < n_features else -1
+        for f in range(X.shape[1]):
+            if self.is_categorical[f]:
+                first = self.starts[f]
+                encode_categories(X, out, f, start, end, &self.keys[first], &self.places[first],
+                                  self.starts[f + 1] - first)
+            elif encode_numbers(X, out, f, start, end, self.lower[f], self.upper[f]):
+                infinite[f] = 1
 
 
 cdef bint encode_numbers(const floating[:, :] X, float[:, :] out, Py_ssize_t f, Py_ssize_t start,

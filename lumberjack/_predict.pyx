@@ -8,7 +8,7 @@ branches, 1 ns a row. Where few rows are left, they walk.
 """
 
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport free, malloc
 
 from lumberjack._tree cimport CATEGORICAL, MISSING_LEFT, Node, partition
@@ -29,13 +29,13 @@ cdef struct Block:
     int32_t n_rows
     int32_t stride              # from a feature to the next
     float *columns              # value (row, f) is columns[f * stride + row]
-    int32_t *rows               # numbers of the rows, those of a node side by side
-    int32_t *scratch
+    uint16_t *rows              # numbers of the rows, those of a node side by side
+    uint16_t *scratch
     int32_t *leaves             # per row: index of its leaf in the tree
     Pending *pending            # each holds a row at least: n_rows are enough
 
 
-cdef bint open_block(Block *block, const float[:, ::1] X, int64_t start) noexcept nogil:
+cdef bint open_block(Block *block, const float[:, :] X, int64_t start) noexcept nogil:
     """Copy the rows from `start` on, feature by feature; False: no memory."""
     cdef Py_ssize_t n_features = X.shape[1]
     cdef int32_t n_rows = <int32_t>min(BLOCK, X.shape[0] - start)
@@ -44,15 +44,15 @@ cdef bint open_block(Block *block, const float[:, ::1] X, int64_t start) noexcep
     block.n_rows = n_rows
     block.stride = n_rows + 16      # not a power of two, whose multiples fall on one cache set
     block.columns = <float *>malloc(n_features * block.stride * sizeof(float))
-    block.rows = <int32_t *>malloc(n_rows * sizeof(int32_t))
-    block.scratch = <int32_t *>malloc(n_rows * sizeof(int32_t))
+    block.rows = <uint16_t *>malloc(n_rows * sizeof(uint16_t))
+    block.scratch = <uint16_t *>malloc(n_rows * sizeof(uint16_t))
     block.leaves = <int32_t *>malloc(n_rows * sizeof(int32_t))
     block.pending = <Pending *>malloc(n_rows * sizeof(Pending))
     if (block.columns == NULL or block.rows == NULL or block.scratch == NULL
             or block.leaves == NULL or block.pending == NULL):
         return False
-    for i in range(n_rows):
-        for f in range(n_features):
+    for f in range(n_features):
+        for i in range(n_rows):
             block.columns[f * block.stride + i] = X[start + i, f]
     return True
 
@@ -117,7 +117,7 @@ cdef void find_leaves(Block *block, const Node *nodes) noexcept nogil:
         end = block.pending[n_pending].end
 
 
-cdef bint sum_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1] tree_offsets,
+cdef bint sum_block(const float[:, :] X, const Node *nodes, const int64_t[::1] tree_offsets,
                     const int64_t[::1] leaf_offsets, const double[:, ::1] leaf_values,
                     double[:, ::1] out, int64_t start) noexcept nogil:
     """Add the trees in their order, so that a row's sum does not depend on the other rows."""
@@ -139,7 +139,7 @@ cdef bint sum_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1]
     return opened
 
 
-cdef bint apply_block(const float[:, ::1] X, const Node *nodes, const int64_t[::1] tree_offsets,
+cdef bint apply_block(const float[:, :] X, const Node *nodes, const int64_t[::1] tree_offsets,
                       int32_t[:, ::1] out, int64_t start) noexcept nogil:
     cdef Py_ssize_t t, i
     cdef Block block
@@ -153,7 +153,7 @@ cdef bint apply_block(const float[:, ::1] X, const Node *nodes, const int64_t[::
     return opened
 
 
-def sum_votes(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets,
+def sum_votes(const float[:, :] X, nodes, const int64_t[::1] tree_offsets,
               const int64_t[::1] leaf_offsets, const double[:, ::1] leaf_values,
               int n_threads=1):
     """Sum over the trees of the values of the leaves that each row falls into.
@@ -161,6 +161,7 @@ def sum_votes(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets,
     Parameters
     ----------
     X : float32 array of shape (n_rows, n_features)
+        Read faster by columns.
     nodes, tree_offsets, leaf_offsets
         The forest, as `grow_forest` returns it.
     leaf_values : float64 array of shape (n_leaves, n_values)
@@ -184,12 +185,13 @@ def sum_votes(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets,
     return result
 
 
-def apply(const float[:, ::1] X, nodes, const int64_t[::1] tree_offsets, int n_threads=1):
+def apply(const float[:, :] X, nodes, const int64_t[::1] tree_offsets, int n_threads=1):
     """Index of the leaf in each tree that each row falls into.
 
     Parameters
     ----------
     X : float32 array of shape (n_rows, n_features)
+        Read faster by columns.
     nodes, tree_offsets
         The forest, as `grow_forest` returns it.
     n_threads : int

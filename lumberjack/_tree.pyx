@@ -280,23 +280,23 @@ cdef inline bint goes_left(float x, float threshold, bint categorical,
     return not x > threshold if missing_left else x <= threshold
 
 
-cdef inline int32_t partition_by(const float *column, int32_t *records, int32_t n,
-                                 int32_t *scratch, float threshold, bint categorical,
+cdef inline int32_t partition_by(const float *column, record_t *records, int32_t n,
+                                 record_t *scratch, float threshold, bint categorical,
                                  bint missing_left) noexcept nogil:
     """Order n records, left ones first, each side in its old order; returns how many go left."""
     cdef Py_ssize_t n_left = 0      # as wide as a pointer: no conversions in the loop
     cdef Py_ssize_t i
-    cdef int32_t record
+    cdef record_t record
     for i in range(n):
         record = records[i]
         records[n_left] = record
         scratch[i - n_left] = record
         n_left += goes_left(column[record], threshold, categorical, missing_left)
-    memcpy(&records[n_left], scratch, (n - n_left) * sizeof(int32_t))
+    memcpy(&records[n_left], scratch, (n - n_left) * sizeof(record_t))
     return <int32_t>n_left
 
 
-cdef int32_t partition(const float *column, int32_t *records, int32_t n, int32_t *scratch,
+cdef int32_t partition(const float *column, record_t *records, int32_t n, record_t *scratch,
                        float threshold, uint32_t flags) noexcept nogil:
     """Order n records by a split, left ones first; returns how many go left.
 

@@ -214,7 +214,7 @@ class Domain:
         """Number of categories of each column as an int32 array, 0 for the numeric columns."""
         return np.array([len(own or ()) for own in self.categories], dtype=np.int32)
 
-    def encode(self, X, *, layout="columns", caller="Domain", spare=0):
+    def encode(self, X, *, layout="columns", caller="Domain", spare=0, n_threads=1):
         """Turn a table into one matrix of 32-bit floats.
 
         A numeric value becomes the nearest 32-bit float; one beyond their range becomes the bound
@@ -233,6 +233,8 @@ class Domain:
         spare : int, default=0
             Features for which there shall be room behind those of the table, not filled, so that
             they can be added later without a copy of the matrix.
+        n_threads : int, default=1
+            Threads for an array of floats; other tables are read by one.
 
         Returns
         -------
@@ -255,7 +257,7 @@ class Domain:
             raise ValueError('layout must be "columns" or "rows"')
         if _is_float_array(X, self.n_features):
             encoded, rows = _empty_codes(len(X), self.n_features, layout, spare)
-            infinite = self._codebook.encode(X, rows)
+            infinite = self._codebook.encode(X, rows, n_threads)
             if infinite >= 0:
                 _refuse_infinite(self.feature_names[infinite])
             return encoded

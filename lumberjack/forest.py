@@ -1,5 +1,6 @@
 """The estimators: check, calibrate, grow, add noise, hold the result."""
 
+import os
 import threading
 import time
 import warnings
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -32,8 +34,10 @@ MAX_DEPTH = 1023
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
 
-# Below this many rows a thread, starting threads costs more than it gains.
+# Below this many rows a thread, starting threads costs more than it gains; in a fit, below this
+# many records times trees.
 ROWS_PER_THREAD = 2048
+RECORDS_PER_THREAD = 2**14
 
 
 SEEDED = (
@@ -183,7 +187,8 @@ class BaseLumberjack(BaseEstimator):
             calibration.records_per_unit,
             encoded.shape[1],
         )
-        n_threads = effective_n_jobs(self.n_jobs)
+        work_size = encoded.shape[1] * self.n_estimators
+        n_threads = min(count_threads(self.n_jobs), 1 + work_size // RECORDS_PER_THREAD)
         stop = np.zeros(1, dtype=np.int32)
         progress = Progress(self.n_estimators) if self.verbose else None
 
@@ -226,26 +231,25 @@ class BaseLumberjack(BaseEstimator):
 
     def _probabilities(self, X):
         """Class probabilities by the vote of the leaves, and of the score if there is one."""
-        rows, score_probabilities = self._encode_rows(X)
-        n_threads = self._prediction_threads(len(rows))
-        votes = run_threads(
-            lambda: _predict.sum_votes(
+
+        def work(n_threads):
+            rows, of_score = self._encode_rows(X, n_threads)
+            votes = _predict.sum_votes(
                 rows,
                 self.nodes_,
                 self.tree_offsets_,
                 self.leaf_offsets_,
                 self.leaf_votes_,
                 n_threads,
-            ),
-            n_threads,
-        )
+            )
+            return votes, of_score
+
+        votes, of_score = self._predict_by_threads(X, work)
         total = votes.sum(axis=1, keepdims=True)
         silent = total[:, 0] == 0
         votes[silent] = self.class_prior_
         total[silent] = 1
-        if score_probabilities is None:
-            return votes / total
-        return combine(votes / total, score_probabilities)
+        return votes / total if of_score is None else combine(votes / total, of_score)
 
     def __getstate__(self):
         state = super().__getstate__()
@@ -268,11 +272,12 @@ class BaseLumberjack(BaseEstimator):
         int32 ndarray of shape (n_samples, n_estimators)
             Node indices as in `trees_`.
         """
-        rows, _ = self._encode_rows(X)
-        n_threads = self._prediction_threads(len(rows))
-        return run_threads(
-            lambda: _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads), n_threads
-        )
+
+        def work(n_threads):
+            rows, _ = self._encode_rows(X, n_threads)
+            return _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads)
+
+        return self._predict_by_threads(X, work)
 
     def decision_path(self, X):
         """The nodes that each row passes.
@@ -306,22 +311,30 @@ class BaseLumberjack(BaseEstimator):
             for t in range(len(self.tree_offsets_) - 1)
         ]
 
-    def _encode_rows(self, X):
-        """Encoded rows with their score columns, and the score's probabilities (or None)."""
-        check_is_fitted(self)
-        spare = 0 if self.guide_ is None else self.guide_.score.n_scores
-        rows = self.domain_.encode(X, layout="rows", caller=type(self).__name__, spare=spare)
-        if self.guide_ is None:
-            return rows, None
-        n_threads = self._prediction_threads(len(rows))
-        columns, probabilities = run_threads(
-            lambda: self.guide_.score.evaluate(rows, n_threads), n_threads
-        )
-        rows[:, self.domain_.n_features :] = columns
-        return rows, probabilities
+    def _encode_rows(self, X, n_threads=1):
+        """Encoded rows with their score columns, and the score's probabilities (or None).
 
-    def _prediction_threads(self, n_rows):
-        return max(1, min(effective_n_jobs(self.n_jobs), n_rows // ROWS_PER_THREAD))
+        The rows lie in memory by columns, as all kernels read them fastest.
+        """
+        score = None if self.guide_ is None else self.guide_.score
+        encoded = self.domain_.encode(
+            X,
+            caller=type(self).__name__,
+            spare=0 if score is None else score.n_scores,
+            n_threads=n_threads,
+        )
+        if score is None:
+            return encoded.T, None
+        probabilities = np.empty((encoded.shape[1], score.n_scores))
+        score.fill_columns(encoded, n_threads, probabilities)
+        return encoded.T, guide.class_probabilities(probabilities)
+
+    def _predict_by_threads(self, X, work):
+        """Call ``work(n_threads)`` with as many threads as pay off for a table."""
+        check_is_fitted(self)
+        n_rows = X.shape[0] if getattr(X, "shape", ()) else 0
+        n_threads = max(1, min(count_threads(self.n_jobs), n_rows // ROWS_PER_THREAD))
+        return run_threads(lambda: work(n_threads), n_threads)
 
 
 class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
@@ -865,6 +878,30 @@ def path_matrix(tree):
 # Threads ----------------------------------------------------------------------------------------
 
 
+def count_threads(n_jobs):
+    """Threads that `n_jobs` asks for, as joblib counts cores: within affinity and cgroup limits.
+
+    A negative number asks for the cores that are not given away: at most OMP_NUM_THREADS, which
+    joblib sets in its worker processes, and one in its worker threads.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+
+    Returns
+    -------
+    int
+    """
+    n_threads = effective_n_jobs(n_jobs)
+    if n_jobs is None or n_jobs >= 0:
+        return n_threads
+    backend, _ = get_active_backend()
+    if backend.nesting_level and backend.supports_sharedmem:
+        return 1
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(n_threads, int(limit)) if limit.isdigit() and int(limit) else n_threads
+
+
 class Progress:
     """Trees done and an estimate of the time left, for the curator who waits.
 
@@ -999,9 +1036,13 @@ def check_integer(name, value, low=None, high=None):
 
 
 def check_real(name, value):
-    """Raise unless `value` is a number."""
+    """Raise unless `value` is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    try:
+        float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a number") from None
 
 
 def check_choice(name, value, choices):

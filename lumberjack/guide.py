@@ -78,37 +78,39 @@ class Score:
         """The cells of the features, for the kernels."""
         return _guide.Binning(self.n_categories, self.inner_edges)
 
-    def columns(self, X, n_threads=1, out=None):
+    def columns(self, X, n_threads=1):
         """Score columns of encoded records.
 
         Parameters
         ----------
         X : float32 array of shape (n_features, n_records)
-            It may have more features behind those that the score uses.
         n_threads : int
-        out : float32 array of shape (n_scores, n_records), optional
-            Receives the columns.
 
         Returns
         -------
         float32 array of shape (n_scores, n_records)
         """
-        z = np.empty((self.n_scores, X.shape[1]), dtype=np.float32) if out is None else out
+        z = np.empty((self.n_scores, X.shape[1]), dtype=np.float32)
         _guide.evaluate_score(
             X, False, self.binning(), self.tables, self.intercepts, self.intercepts, z, None,
             n_threads,
         )  # fmt: skip
         return z
 
-    def fill_columns(self, X, n_threads=1):
+    def fill_columns(self, X, n_threads=1, probabilities=None):
         """Write the score columns to the last rows of X, which are there for them.
 
         Parameters
         ----------
         X : float32 array of shape (n_features + n_scores, n_records)
         n_threads : int
+        probabilities : float64 array of shape (n_records, n_scores), optional
+            Receives the probabilities of the scores; see `class_probabilities`.
         """
-        self.columns(X, n_threads, out=X[len(self.n_categories) :])
+        _guide.evaluate_score(
+            X, False, self.binning(), self.tables, self.intercepts, self.intercepts,
+            X[len(self.n_categories) :], probabilities, n_threads,
+        )  # fmt: skip
 
     def evaluate(self, X, n_threads=1):
         """Score columns and class probabilities of encoded rows.
@@ -128,7 +130,14 @@ class Score:
         _guide.evaluate_score(
             X, True, self.binning(), self.tables, self.intercepts, self.intercepts, z, p, n_threads
         )
-        return z, np.hstack([1 - p, p]) if self.n_scores == 1 else p
+        return z, class_probabilities(p)
+
+
+def class_probabilities(probabilities):
+    """The probabilities of all classes from those of the scores."""
+    if probabilities.shape[1] > 1:
+        return probabilities
+    return np.hstack([1 - probabilities, probabilities])
 
 
 @dataclass(frozen=True, eq=False)

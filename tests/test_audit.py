@@ -106,7 +106,7 @@ def test_faults_are_noticed(fault):
     ids=lambda case: f"{case.part}-{case.fault}",
 )
 def test_faults_of_the_guide_are_noticed(case):
-    runs = RUNS if case.rounds > 1 else 3 * RUNS
+    runs = RUNS if case.rounds > 1 else 4 * RUNS
     (row,) = audit.audit([case], runs, seed=SEED)
     assert row.verdict == "caught", row
 

@@ -19,6 +19,7 @@ import numpy as np
 import oracle
 import pandas as pd
 import pytest
+from joblib import Parallel, cpu_count, delayed
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -1042,6 +1043,27 @@ def test_progress_by_tqdm(capsys, monkeypatch):
     on_array(verbose=1).fit(X, y)
     assert shown == [{"total": 4, "desc": "lumberjack", "unit": "tree"}, 4]
     assert "left" not in capsys.readouterr().out
+
+
+# Threads
+
+
+def test_all_cores_are_those_that_are_left(monkeypatch):
+    monkeypatch.setattr(forest, "effective_n_jobs", lambda n: 8 if n == -1 else n or 1)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [forest.count_threads(n) for n in (None, 1, 3, -1)] == [1, 1, 3, 8]
+    for limit, expected in (("2", 2), ("3,2", 3), ("16", 8), ("0", 8), ("many", 8)):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        assert forest.count_threads(-1) == expected
+        assert forest.count_threads(5) == 5
+
+
+def test_no_more_threads_than_cores_within_joblib(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for backend in ("threading", "loky"):
+        run = Parallel(n_jobs=cpu_count(), backend=backend)
+        counts = run(delayed(forest.count_threads)(n) for n in (-1, 2))
+        assert counts == [1, 2]
 
 
 # Interruption, forks and memory
