@@ -336,7 +336,8 @@ class Domain:
             raise ValueError("the domain declares no bounds of y; give them as target_bounds")
         low, high = self.target_bounds
         values = _target_numbers(_read_labels(y))
-        share = (np.clip(values, low, high) - low) / (high - low)
+        # Halved, because the range of the bounds may be more than a float can hold.
+        share = (np.clip(values, low, high) / 2 - low / 2) / (high / 2 - low / 2)
         return np.floor(share * unit + 0.5).astype(np.int32)
 
     @staticmethod

@@ -708,7 +708,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         """Steps of the scaled target in 1: as fine as the samplers allow (`guide.grid_steps`)."""
         sigma = calibration.sigma_leaves
         if self.splitter == "guided":
-            sigma = max(sigma, guide.marginals_sigma(calibration, domain.n_features))
+            sigma = max(sigma, guide.largest_sigma(calibration, domain.n_features))
         return guide.grid_steps(sigma)
 
     def predict(self, X):

@@ -303,11 +303,11 @@ def grid_steps(sigma):
     return max(1, min(LARGEST_SIGMA, math.floor(LARGEST_SIGMA / sigma)))
 
 
-def marginals_sigma(calibration, n_features):
-    """Noise of the marginals in records, before there is a guide."""
+def largest_sigma(calibration, n_features):
+    """Noise, in records, of the noisier of marginals and histogram, before there is a guide."""
     if math.isinf(calibration.mu_guide):
         return 0.0
-    scale = math.sqrt(n_features / MARGINALS_SHARE)
+    scale = math.sqrt(max(n_features / MARGINALS_SHARE, 1 / RECALIBRATION_SHARE))
     return calibration.records_per_unit * scale / calibration.mu_guide
 
 

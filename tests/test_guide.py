@@ -625,7 +625,7 @@ def test_finite_precision_is_charged_for_the_noise_that_is_drawn(
     found = accounting.calibrate(epsilon, 1e-6, budget_shares=shares, records_per_unit=g, **size)
     unit = 1
     if regression:
-        sigma = max(found.sigma_leaves, guide.marginals_sigma(found, n_features))
+        sigma = max(found.sigma_leaves, guide.largest_sigma(found, n_features))
         unit = max(2, guide.grid_steps(sigma))
     binning = Binning(np.zeros(n_features, np.int32), [np.zeros(0, np.float32)] * n_features)
     X = np.zeros((n_features, 0), np.float32)
@@ -645,13 +645,12 @@ def test_finite_precision_is_charged_for_the_noise_that_is_drawn(
     assert drawn.epsilon <= found.precision_epsilon and drawn.delta <= found.precision_delta
 
 
-@pytest.mark.xfail(strict=True, reason="marginals_sigma forgets that the histogram has more noise")
 @pytest.mark.parametrize("n_features", [1, 2, 4])
 def test_soft_labels_are_no_finer_than_the_noise_of_any_query_allows(n_features):
     shares = {"guide": 0.05, "structure": 0.05, "leaves": 0.9}
     size = {"n_estimators": 1, "max_depth": 7, "n_features": n_features, "n_classes": 2}
     found = accounting.calibrate(1.0, 1e-6, budget_shares=shares, **size)
-    sigma = max(found.sigma_leaves, guide.marginals_sigma(found, n_features))
+    sigma = max(found.sigma_leaves, guide.largest_sigma(found, n_features))
     unit = guide.grid_steps(sigma)
     histogram = math.sqrt(1 / guide.RECALIBRATION_SHARE) / found.mu_guide
     assert histogram * unit <= guide.LARGEST_SIGMA

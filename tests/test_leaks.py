@@ -1003,7 +1003,6 @@ def test_without_the_released_arrays_a_regression_does_not_depend_on_the_data(sp
     assert len(pickles) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the range of the bounds overflows in encode_target")
 def test_soft_labels_stay_in_their_range():
     # Else one record would count for more than one.
     bounds = (-1.7e308, 1.7e308)
