@@ -336,8 +336,7 @@ class Domain:
             raise ValueError("the domain declares no bounds of y; give them as target_bounds")
         low, high = self.target_bounds
         values = _target_numbers(_read_labels(y))
-        # Halved, because the range of the bounds may be more than a float can hold.
-        share = (np.clip(values, low, high) / 2 - low / 2) / (high / 2 - low / 2)
+        share = (np.clip(values, low, high) - low) / (high - low)
         return np.floor(share * unit + 0.5).astype(np.int32)
 
     @staticmethod
@@ -781,7 +780,7 @@ def _read_target_bounds(target_bounds, labels):
     low, high = float(values.min()), float(values.max())
     if low == high:
         raise ValueError("y holds one value only; give target_bounds")
-    return low, high
+    return _check_target_bounds((low, high))
 
 
 def _check_target_bounds(target_bounds):
@@ -791,6 +790,11 @@ def _check_target_bounds(target_bounds):
     low, high = _check_pair(target_bounds, "target_bounds")
     if low == high:
         raise ValueError("target_bounds are equal; give the limits that the target can reach")
+    if not sys.float_info.min <= high - low < math.inf:
+        raise ValueError(
+            "target_bounds are too close together or too far apart for 64-bit floats; scale the "
+            "target"
+        )
     return low, high
 
 

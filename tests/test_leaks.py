@@ -1003,13 +1003,18 @@ def test_without_the_released_arrays_a_regression_does_not_depend_on_the_data(sp
     assert len(pickles) == 1
 
 
-def test_soft_labels_stay_in_their_range():
-    # Else one record would count for more than one.
-    bounds = (-1.7e308, 1.7e308)
-    with np.errstate(all="ignore"):
-        domain = Domain((), (), (), (), target_bounds=bounds)
-        codes = domain.encode_target([*bounds, 0.0], 100)
-    assert codes.min() >= 0 and codes.max() <= 100
+@pytest.mark.parametrize("bounds", [(-1.7e308, 1.7e308), (0.0, 5e-324)])
+def test_target_bounds_whose_range_no_float_holds_are_refused(bounds):
+    # Else soft labels left their range, and one record counted for more than one.
+    with pytest.raises(ValueError, match="target_bounds are too close together or too far apart"):
+        Domain((), (), (), (), target_bounds=bounds)
+
+
+@pytest.mark.parametrize("bounds", [(-8e307, 8e307), (0.0, 1e-300), (-5.0, 12.5)])
+def test_soft_labels_stay_in_their_range(bounds):
+    domain = Domain((), (), (), (), target_bounds=bounds)
+    codes = domain.encode_target([*bounds, 0.0, -1e308, 1e308], 100)
+    assert codes.min() == 0 and codes.max() == 100
 
 
 READERS = [
