@@ -528,6 +528,9 @@ def _draft(table, bounds, categories):
     _refuse_both([table.feature_names[j] for j in sorted(pairs.keys() & values.keys())])
     open_columns = [j for j in range(table.n_columns) if j not in pairs and j not in values]
     kinds = {j: _kind(table.read(j)) for j in open_columns}
+    if not table.typed:
+        # A list has no type but that of its values, and these must not decide on the bounds.
+        kinds = {j: "numeric" if kind == "bool" else kind for j, kind in kinds.items()}
     default, listed = _bounds_default(bounds, table, kinds)
     pairs.update(listed)
     inferred, absent = [], {}
@@ -929,6 +932,7 @@ class _Table(NamedTuple):
     feature_names: tuple
     positions: dict  # from name or number to position
     read: Callable
+    typed: bool = True  # False for lists, whose types are only those of their values
 
     @property
     def n_columns(self):
@@ -957,15 +961,18 @@ def _read_table(X, feature_names=None):
     if not _text_names(labels):
         positions.update({label: j for j, label in enumerate(labels)})
     return _Table(
-        shape[0], names, shown, positions, lambda j: _plain(read(j), f"column {shown[j]!r}")
+        shape[0],
+        names,
+        shown,
+        positions,
+        lambda j: _plain(read(j), f"column {shown[j]!r}"),
+        hasattr(X, "dtype") or hasattr(type(X), "columns"),
     )
 
 
 def _array_columns(X):
     """Return the labels, the shape and the reader of columns of an array-like."""
     array = _as_array(X, "X")
-    if array.dtype.kind == "b" and not hasattr(X, "dtype"):
-        array = array.astype(np.float64)  # a list has no type of its own, only that of its values
     if array.ndim < 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data either using "

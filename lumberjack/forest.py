@@ -37,6 +37,7 @@ MAX_RECORDS = 2**31 - 1
 # Below this many rows a thread, starting threads costs more than it gains; in a fit, below this
 # many records times trees.
 ROWS_PER_THREAD = 2048
+MAX_THREADS = 1024  # beyond any machine, and fewer than kill a process
 RECORDS_PER_THREAD = 2**14
 
 
@@ -154,8 +155,7 @@ class BaseLumberjack(BaseEstimator):
         check_real("delta", self.delta)
         if self.threshold is not None:
             check_real("threshold", self.threshold)
-        if self.n_jobs is not None:
-            check_integer("n_jobs", self.n_jobs)
+        count_threads(self.n_jobs)
         resolve_shares(self.budget_shares, self.splitter, self.accounting)
 
     def _calibrate(self, domain, n_classes):
@@ -722,8 +722,9 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         -------
         float64 ndarray of shape (n_samples,)
         """
+        share = self._probabilities(X)[:, 1]
         low, high = self.domain_.target_bounds
-        return low + (high - low) * self._probabilities(X)[:, 1]
+        return low + (high - low) * share
 
     def score(self, X, y, sample_weight=None):
         """R^2, an exact number about the records that are scored.
@@ -892,8 +893,12 @@ def count_threads(n_jobs):
     -------
     int
     """
-    n_threads = effective_n_jobs(n_jobs)
-    if n_jobs is None or n_jobs >= 0:
+    if n_jobs is not None:
+        check_integer("n_jobs", n_jobs)
+    if n_jobs == 0:
+        raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all cores")
+    n_threads = min(effective_n_jobs(n_jobs), MAX_THREADS)
+    if n_jobs is None or n_jobs > 0:
         return n_threads
     backend, _ = get_active_backend()
     if backend.nesting_level and backend.supports_sharedmem:

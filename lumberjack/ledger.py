@@ -15,7 +15,7 @@ import time
 import weakref
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from numbers import Real
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -292,6 +292,8 @@ class PrivacyLedger:
         >>> round(epsilon, 2), f"{delta:.2e}"
         (0.65, '4.95e-08')
         """
+        if isinstance(n_fits, bool) or not isinstance(n_fits, Integral) or not 0 < n_fits < 2**53:
+            raise ValueError("n_fits must be a whole number of at least 1")
         left = self.remaining
         if left.gaussian == 0 or left.tail == 0:
             raise PrivacyBudgetError("nothing is left for fits in this ledger")

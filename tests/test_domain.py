@@ -1058,6 +1058,6 @@ def test_a_list_of_booleans_has_no_type_of_its_own():
     # One more record must not change what is declared.
     lower = [
         Domain.declare(X, [0] * len(X), bounds=(-1, 10), classes=[0, 1]).lower.tolist()
-        for X in ([[True], [False]], [[True], [False], [2]])
+        for X in ([[True], [False]], [[True], [False], [2]], [[True], [False], [None]])
     ]
-    assert lower == [[-1.0], [-1.0]]
+    assert lower == [[-1.0]] * 3
