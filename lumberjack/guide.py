@@ -343,9 +343,7 @@ def fit_guide(
         for k, low, high in zip(domain.n_categories, domain.lower, domain.upper, strict=True)
     )
     binning = _guide.Binning(domain.n_categories, edges)
-    queries = Queries(
-        X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads, stop
-    )
+    queries = Queries(X, y, n_classes, unit, binning, mu, records_per_unit, bits, n_threads, stop)
     marginals, sigma = queries.marginals()
     parts = [slice(*ends) for ends in itertools.pairwise(binning.cell_start)]
     # The matrices are small: more threads of BLAS cost more than they save, up to 30 times as much
