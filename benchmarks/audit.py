@@ -46,7 +46,16 @@ from scipy.special import log_softmax, ndtr
 from scipy.stats import beta
 from threadpoolctl import threadpool_limits
 
-from lumberjack import LumberjackClassifier, _predict, accounting, forest, guide, noise, privacy
+from lumberjack import (
+    LumberjackClassifier,
+    _predict,
+    accounting,
+    forest,
+    guide,
+    noise,
+    privacy,
+    trees,
+)
 from lumberjack.domain import Domain
 
 CONFIDENCE = 0.999
@@ -501,7 +510,7 @@ def grow_everything(case, tables, seed):
     _, (nodes, offsets, *_) = estimator._grow(
         *tables.get(WITH), n_classes, 1, tables.domain, noiseless, seed, noise.SystemBits()
     )
-    return [forest.read_tree(nodes[start:end], None) for start, end in itertools.pairwise(offsets)]
+    return [trees.read_tree(nodes[start:end], None) for start, end in itertools.pairwise(offsets)]
 
 
 # The model: exact distribution of what a forest releases -----------------------------------------

@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 from lumberjack import Domain, LumberjackClassifier, PrivacyLeakWarning, __version__
 from lumberjack.accounting import calibrate
 from lumberjack.datasets import make_moons_and_blob
-from lumberjack.forest import MAX_DEPTH, resolve_shares
+from lumberjack.parameters import MAX_DEPTH, resolve_shares
 from lumberjack.privacy import NEIGHBOURING, PrivacyReport, guarantee_text, verify
 
 MODEL_FORMAT = 1

@@ -1,36 +1,25 @@
 """The estimators: check, calibrate, grow, add noise, hold the result."""
 
 import functools
-import os
-import threading
-import time
 import warnings
-from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
-from joblib.parallel import get_active_backend
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lumberjack import _forest, _predict, _tree, accounting, guide, ledger, noise, privacy
 from lumberjack.domain import Domain, PrivacyLeakWarning
-
-# Shares of the budget, chosen on data that no reported result is measured on.
-DEFAULT_SHARES = {
-    "guided": {"guide": 0.5, "structure": 0.2, "leaves": 0.3},
-    "random": {"structure": 0.75, "leaves": 0.25},
-}
-
-# Weight of the guide's score against the trees in the log-probabilities of a guided forest.
-SCORE_VOTE = 0.2
-SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
-
-# The samplers' error analysis (accounting.finite_precision) is for trees up to this deep.
-MAX_DEPTH = 1023
+from lumberjack.leaves import combine, release_leaves
+from lumberjack.parameters import (
+    MAX_DEPTH,
+    check_choice,
+    check_integer,
+    check_real,
+    resolve_shares,
+)
+from lumberjack.threads import Progress, count_threads, run_interruptibly, run_threads
+from lumberjack.trees import path_matrix, read_tree
 
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
@@ -38,43 +27,12 @@ MAX_RECORDS = 2**31 - 1
 # Below this many rows a thread, starting threads costs more than it gains; in a fit, below this
 # many records times trees.
 ROWS_PER_THREAD = 2048
-MAX_THREADS = 1024  # beyond any machine, and fewer than kill a process
 RECORDS_PER_THREAD = 2**14
-
 
 SEEDED = (
     "random_state is given: the noise can be recomputed by anyone who knows it, so this model must "
     "not be published; use random_state=None for a release"
 )
-
-
-class Tree(NamedTuple):
-    """The arrays of one released tree, one entry a node, nodes in depth-first order.
-
-    Attributes
-    ----------
-    children_left, children_right : int32 arrays
-        Index of the children, -1 in a leaf.
-    feature : int32 array
-        Feature that is split, -1 in a leaf.
-    threshold : float32 array
-        A numeric value ``x <= threshold`` goes left; for a categorical split the code of the
-        category that goes left (its position in ``domain_.categories``); 0 in a leaf.
-    is_categorical, missing_go_to_left : bool arrays
-    leaf : int32 array
-        Row of `votes` that belongs to the node, -1 in a split node.
-    votes : float64 array of shape (n_leaves, n_classes)
-        What each leaf adds to the classes when it votes.
-    """
-
-    children_left: np.ndarray
-    children_right: np.ndarray
-    feature: np.ndarray
-    threshold: np.ndarray
-    is_categorical: np.ndarray
-    missing_go_to_left: np.ndarray
-    leaf: np.ndarray
-    votes: np.ndarray
 
 
 class BaseLumberjack(BaseEstimator):
@@ -746,313 +704,3 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         if ledger.record_exact_score(self.ledger, type(self).__name__):
             warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
         return super().score(X, y, sample_weight)
-
-
-# Leaves ---------------------------------------------------------------------------------------
-
-
-def release_leaves(leaf_counts, leaf_paths, calibration, bits, unit=1):
-    """Make the private leaf counts public: noise, votes and the class prior.
-
-    Every cell of every leaf gets noise, empty ones too.
-
-    Parameters
-    ----------
-    leaf_counts : int64 array of shape (n_leaves, n_classes)
-    leaf_paths : uint64 array of shape (n_leaves,)
-    calibration : accounting.Calibration
-    bits : noise.SystemBits or noise.SeededBits
-    unit : int
-        What one record adds to the counts.
-
-    Returns
-    -------
-    released : array
-        Noisy counts (n_leaves, n_classes) in records, or the chosen classes (n_leaves,).
-    votes : float64 array of shape (n_leaves, n_classes)
-    prior : float64 array of shape (n_classes,)
-    """
-    n_classes = leaf_counts.shape[1]
-    if calibration.leaf == "majority":
-        words = bits.draw("leaf classes", leaf_paths, 1)[:, 0]
-        released = noise.exponential_choice(leaf_counts, calibration.epsilon_leaf, words)
-        return released, np.eye(n_classes)[released], np.full(n_classes, 1 / n_classes)
-    words = bits.draw("leaf counts", leaf_paths, n_classes)
-    released = leaf_counts + noise.rounded_gaussian(words, unit * calibration.sigma_leaves)
-    if unit > 1:
-        released = released / unit
-    return released, *vote(released, calibration.sigma_leaves)
-
-
-def vote(noisy_counts, sigma):
-    """Votes of leaves and the class prior from noisy counts; post-processing.
-
-    A leaf votes for its clipped, normalised counts with weight n/(n + sigma), n its clipped
-    total: a leaf that is mostly noise speaks softly.
-
-    Parameters
-    ----------
-    noisy_counts : int64 array of shape (n_leaves, n_classes)
-    sigma : float
-        Standard deviation of the noise.
-
-    Returns
-    -------
-    votes : float64 array of shape (n_leaves, n_classes)
-    prior : float64 array of shape (n_classes,)
-
-    Examples
-    --------
-    >>> votes, prior = vote(np.array([[60, 20], [-5, 20]]), 20.0)
-    >>> votes
-    array([[0.6, 0.2],
-           [0. , 0.5]])
-    >>> prior
-    array([0.6, 0.4])
-    """
-    clipped = np.maximum(noisy_counts, 0).astype(np.float64)
-    totals = clipped.sum(axis=1, keepdims=True)
-    votes = np.divide(clipped, totals + sigma, out=np.zeros_like(clipped), where=totals > 0)
-    by_class = clipped.sum(axis=0)
-    if by_class.sum() > 0:
-        return votes, by_class / by_class.sum()
-    return votes, np.full(len(by_class), 1 / len(by_class))
-
-
-def combine(forest, score):
-    """Geometric mean of the probabilities of trees and score, weighted by `SCORE_VOTE`.
-
-    The trees know interactions, the score has less noise; the mean of their log-odds has a lower
-    log loss than either.
-
-    Parameters
-    ----------
-    forest, score : float64 arrays of shape (n_rows, n_classes)
-
-    Returns
-    -------
-    float64 array of shape (n_rows, n_classes)
-    """
-    log_forest = np.log(np.maximum(forest, SMALLEST_PROBABILITY))
-    log_score = np.log(np.maximum(score, SMALLEST_PROBABILITY))
-    product = np.exp((1 - SCORE_VOTE) * log_forest + SCORE_VOTE * log_score)
-    return product / functools.reduce(np.add, product.T)[:, None]
-
-
-# Reading trees ----------------------------------------------------------------------------------
-
-
-def read_tree(nodes, votes):
-    """The plain arrays of one tree from its packed nodes."""
-    is_leaf = nodes["feature"] < 0
-    positions = np.arange(len(nodes), dtype=np.int32)
-    return Tree(
-        children_left=np.where(is_leaf, -1, positions + 1).astype(np.int32),
-        children_right=np.where(is_leaf, -1, nodes["right"]).astype(np.int32),
-        feature=nodes["feature"].copy(),
-        threshold=nodes["threshold"].copy(),
-        is_categorical=(nodes["flags"] & _tree.CATEGORICAL_FLAG) != 0,
-        missing_go_to_left=(nodes["flags"] & _tree.MISSING_LEFT_FLAG) != 0,
-        leaf=np.where(is_leaf, nodes["right"], -1).astype(np.int32),
-        votes=votes,
-    )
-
-
-def path_matrix(tree):
-    """Sparse matrix whose row i marks node i and its ancestors."""
-    n_nodes = len(tree.feature)
-    parents = np.full(n_nodes, -1)
-    for children in (tree.children_left, tree.children_right):
-        split = np.flatnonzero(children >= 0)
-        parents[children[split]] = split
-    rows, columns, current = [], [], np.arange(n_nodes)
-    nodes = np.arange(n_nodes)
-    while len(nodes):
-        rows.append(nodes)
-        columns.append(current)
-        current = parents[current]
-        nodes, current = nodes[current >= 0], current[current >= 0]
-    rows, columns = np.concatenate(rows), np.concatenate(columns)
-    ones = np.ones(len(rows), dtype=np.int64)
-    return sparse.csr_array((ones, (rows, columns)), shape=(n_nodes, n_nodes))
-
-
-# Threads ----------------------------------------------------------------------------------------
-
-
-def count_threads(n_jobs):
-    """Threads that `n_jobs` asks for, as joblib counts cores: within affinity and cgroup limits.
-
-    A negative number asks for the cores that are not given away: at most OMP_NUM_THREADS, which
-    joblib sets in its worker processes, and one in its worker threads.
-
-    Parameters
-    ----------
-    n_jobs : int or None
-
-    Returns
-    -------
-    int
-    """
-    if n_jobs is not None:
-        check_integer("n_jobs", n_jobs)
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all cores")
-    n_threads = min(effective_n_jobs(n_jobs), MAX_THREADS)
-    if n_jobs is None or n_jobs > 0:
-        return n_threads
-    backend, _ = get_active_backend()
-    if backend.nesting_level and backend.supports_sharedmem:
-        return 1
-    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return min(n_threads, int(limit)) if limit.isdigit() and int(limit) else n_threads
-
-
-class Progress:
-    """Trees done and an estimate of the time left, for the curator who waits.
-
-    By tqdm, if it is installed, or in plain lines. Nothing else of a running fit is shown, as
-    everything else is private; how long it takes depends on the data, too, and is no secret to
-    who can see this.
-
-    Parameters
-    ----------
-    n_trees : int
-
-    Attributes
-    ----------
-    done : int8 array of shape (n_trees,)
-        Set to 1, tree by tree, by the kernel.
-    """
-
-    interval = 0.2  # seconds between looks
-    line_interval = 10.0  # seconds between plain lines
-
-    def __init__(self, n_trees):
-        self.done = np.zeros(n_trees, dtype=np.int8)
-        self.started = self.printed = time.monotonic()
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            self.bar = None
-        else:
-            self.bar = tqdm(total=n_trees, desc="lumberjack", unit="tree")
-
-    def show(self):
-        """Show how far it is."""
-        n_done = int(self.done.sum())
-        now = time.monotonic()
-        if self.bar is not None:
-            self.bar.update(n_done - self.bar.n)
-        elif n_done and now - self.printed >= self.line_interval:
-            left = (now - self.started) / n_done * (len(self.done) - n_done)
-            print(f"{n_done} of {len(self.done)} trees, about {left:.0f} s left", flush=True)
-            self.printed = now
-
-    def close(self):
-        """Show the end."""
-        self.show()
-        if self.bar is not None:
-            self.bar.close()
-
-
-def run_interruptibly(function, stop, progress=None):
-    """Run a kernel in a thread of its own; Ctrl-C sets `stop` and is raised when it gave up.
-
-    The OpenMP pool then belongs to that thread and ends with it, so that a process forked later
-    from this one can use OpenMP, too.
-    """
-    result, error = [], []
-    finished = threading.Event()  # Thread.join, once interrupted, does not wait again
-
-    def work():
-        try:
-            result.append(function())
-        except BaseException as raised:
-            error.append(raised)
-        finally:
-            finished.set()
-
-    thread = threading.Thread(target=work, name="lumberjack")
-    thread.start()
-    try:
-        while not finished.wait(progress and progress.interval):
-            progress.show()
-    except KeyboardInterrupt:
-        stop[0] = 1
-        finished.wait()
-        raise
-    finally:
-        thread.join()
-        if progress is not None:
-            progress.close()
-    if error:
-        raise error[0]
-    return result[0]
-
-
-def run_threads(function, n_threads):
-    """Run a kernel that uses `n_threads` threads; see `run_interruptibly` for the reason."""
-    if n_threads == 1:
-        return function()
-    return run_interruptibly(function, np.zeros(1, dtype=np.int32))
-
-
-# Parameters ---------------------------------------------------------------------------------------
-
-
-def resolve_shares(budget_shares, splitter, accounting):
-    """The budget shares asked for; the guide gets one if and only if there is a guide.
-
-    Parameters
-    ----------
-    budget_shares : dict or None
-    splitter : {"guided", "random"}
-    accounting : {"joint", "split"}
-
-    Returns
-    -------
-    dict
-    """
-    default = DEFAULT_SHARES[splitter]
-    if splitter == "guided" and accounting == "split":
-        raise ValueError(
-            'accounting="split" knows no guide: use accounting="joint", or splitter="random" for '
-            "the method of the paper"
-        )
-    if budget_shares is None:
-        return default
-    if not isinstance(budget_shares, Mapping):
-        raise TypeError(f"budget_shares must be a dict of shares that sum to 1, such as {default}")
-    if (splitter == "guided") != (budget_shares.get("guide", 0) != 0):
-        raise ValueError(
-            'budget_shares must give "guide" a share with splitter="guided", and none with '
-            f'splitter="random", such as {default}'
-        )
-    return budget_shares
-
-
-def check_integer(name, value, low=None, high=None):
-    """Raise unless `value` is an integer in the range; a bool is not one."""
-    limits = "" if low is None else f" at least {low}" if high is None else f" from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer{limits}, got {type(value).__name__}")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise ValueError(f"{name} must be{limits}, got {value}")
-
-
-def check_real(name, value):
-    """Raise unless `value` is a number that a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    try:
-        float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for a number") from None
-
-
-def check_choice(name, value, choices):
-    """Raise unless `value` is one of the choices."""
-    if not isinstance(value, str) or value not in choices:
-        allowed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lumberjack import __version__, accounting, cli
-from lumberjack.forest import DEFAULT_SHARES
+from lumberjack.parameters import DEFAULT_SHARES
 
 pandas = pytest.importorskip("pandas")
 

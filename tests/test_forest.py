@@ -28,7 +28,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
-from lumberjack import LumberjackClassifier, PrivacyLeakWarning, forest, noise
+from lumberjack import (
+    LumberjackClassifier,
+    PrivacyLeakWarning,
+    forest,
+    leaves,
+    noise,
+    parameters,
+    threads,
+)
 from lumberjack.datasets import make_moons_and_blob
 
 N_RECORDS = 317
@@ -280,7 +288,7 @@ def test_trees_apply_and_decision_path_agree_with_a_walk(leaf, splitter, classes
             expected[i] += tree.votes[tree.leaf[path[-1]]]
     expected /= expected.sum(axis=1, keepdims=True)
     if splitter == "guided":
-        expected = forest.combine(expected, of_score)
+        expected = leaves.combine(expected, of_score)
         used = np.concatenate([tree.feature for tree in model.trees_])
         assert used.max() >= model.n_features_in_, "the score is split, too"
         assert used.max() < encoded.shape[1]
@@ -347,7 +355,7 @@ def test_the_guide_of_a_fitted_forest(n_classes):
 def test_defaults():
     model = LumberjackClassifier()
     assert model.splitter == "guided" and model.max_depth == 31
-    assert forest.DEFAULT_SHARES["guided"] == {"guide": 0.5, "structure": 0.2, "leaves": 0.3}
+    assert parameters.DEFAULT_SHARES["guided"] == {"guide": 0.5, "structure": 0.2, "leaves": 0.3}
 
 
 def test_random_splits_have_no_guide():
@@ -406,12 +414,12 @@ def test_guided_probabilities_of_odd_tables(leaf, budget):
 
 def test_combine_is_a_weighted_geometric_mean():
     first, second = np.array([[0.2, 0.8], [0.0, 1.0]]), np.array([[0.6, 0.4], [0.5, 0.5]])
-    vote = forest.SCORE_VOTE
+    vote = leaves.SCORE_VOTE
     product = first[0] ** (1 - vote) * second[0] ** vote
-    found = forest.combine(first, second)
+    found = leaves.combine(first, second)
     np.testing.assert_allclose(found[0], product / product.sum())
     assert (found > 0).all() and found[1, 1] > 0.9
-    np.testing.assert_allclose(forest.combine(first[:1], first[:1]), first[:1])
+    np.testing.assert_allclose(leaves.combine(first[:1], first[:1]), first[:1])
 
 
 # Without noise
@@ -553,7 +561,7 @@ def test_shares_of_the_budget():
 
 def test_shares_of_the_budget_with_a_guide():
     X, y = table()
-    shares = forest.DEFAULT_SHARES["guided"]
+    shares = parameters.DEFAULT_SHARES["guided"]
     assert set(shares) == {"guide", "structure", "leaves"} and sum(shares.values()) == 1
     default = on_array().fit(X, y).privacy_
     assert on_array(budget_shares=shares).fit(X, y).privacy_ == default
@@ -955,7 +963,7 @@ def test_fully_random_trees_of_depth_10_collapse_on_the_largest_range():
 
 def test_vote_weighs_leaves_by_how_much_they_hold():
     counts = np.array([[60, 20, 0], [-5, 20, -1], [-3, 0, -9], [1, 0, 0]])
-    votes, prior = forest.vote(counts, 20.0)
+    votes, prior = leaves.vote(counts, 20.0)
     clipped = np.array([[60, 20, 0], [0, 20, 0], [0, 0, 0], [1, 0, 0]])
     totals = np.array([[80], [20], [0], [1]])
     shares = clipped / np.maximum(totals, 1)
@@ -965,14 +973,14 @@ def test_vote_weighs_leaves_by_how_much_they_hold():
 
 
 def test_vote_without_noise_and_without_anything():
-    votes, prior = forest.vote(np.array([[3, 1], [0, 0]]), 0.0)
+    votes, prior = leaves.vote(np.array([[3, 1], [0, 0]]), 0.0)
     assert votes.tolist() == [[0.75, 0.25], [0, 0]] and prior.tolist() == [0.75, 0.25]
-    votes, prior = forest.vote(np.array([[-3, -1], [-7, 0]]), 5.0)
+    votes, prior = leaves.vote(np.array([[-3, -1], [-7, 0]]), 5.0)
     assert votes.tolist() == [[0, 0], [0, 0]] and prior.tolist() == [0.5, 0.5]
 
 
 def test_vote_of_huge_counts_stays_finite():
-    votes, prior = forest.vote(np.full((3, 2), 2**62), 1.0)
+    votes, prior = leaves.vote(np.full((3, 2), 2**62), 1.0)
     np.testing.assert_allclose(votes, 0.5)
     np.testing.assert_allclose(prior, 0.5)
 
@@ -1013,8 +1021,8 @@ def test_quiet_unless_asked(capsys, monkeypatch):
 def test_progress_in_plain_lines(splitter, capsys, monkeypatch):
     # Trees done and the time left, and nothing else while a fit runs.
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    monkeypatch.setattr(forest.Progress, "interval", 0.001)
-    monkeypatch.setattr(forest.Progress, "line_interval", 0.0)
+    monkeypatch.setattr(threads.Progress, "interval", 0.001)
+    monkeypatch.setattr(threads.Progress, "line_interval", 0.0)
     X, y = table()
     model = on_array(n_estimators=200, splitter=splitter, verbose=1).fit(X, y)
     lines = capsys.readouterr().out.removeprefix(f"{model.privacy_}\n").splitlines()
@@ -1049,20 +1057,20 @@ def test_progress_by_tqdm(capsys, monkeypatch):
 
 
 def test_all_cores_are_those_that_are_left(monkeypatch):
-    monkeypatch.setattr(forest, "effective_n_jobs", lambda n: 8 if n == -1 else n or 1)
+    monkeypatch.setattr(threads, "effective_n_jobs", lambda n: 8 if n == -1 else n or 1)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [forest.count_threads(n) for n in (None, 1, 3, -1)] == [1, 1, 3, 8]
+    assert [threads.count_threads(n) for n in (None, 1, 3, -1)] == [1, 1, 3, 8]
     for limit, expected in (("2", 2), ("3,2", 3), ("16", 8), ("0", 8), ("many", 8)):
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
-        assert forest.count_threads(-1) == expected
-        assert forest.count_threads(5) == 5
+        assert threads.count_threads(-1) == expected
+        assert threads.count_threads(5) == 5
 
 
 def test_no_more_threads_than_cores_within_joblib(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for backend in ("threading", "loky"):
         run = Parallel(n_jobs=cpu_count(), backend=backend)
-        counts = run(delayed(forest.count_threads)(n) for n in (-1, 2))
+        counts = run(delayed(threads.count_threads)(n) for n in (-1, 2))
         assert counts == [1, 2]
 
 

@@ -1,0 +1,99 @@
+"""Leaves: the noise of their counts, and their votes."""
+
+import functools
+
+import numpy as np
+
+from lumberjack import noise
+
+# Weight of the guide's score against the trees in the log-probabilities of a guided forest.
+SCORE_VOTE = 0.2
+SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
+
+
+def release_leaves(leaf_counts, leaf_paths, calibration, bits, unit=1):
+    """Make the private leaf counts public: noise, votes and the class prior.
+
+    Every cell of every leaf gets noise, empty ones too.
+
+    Parameters
+    ----------
+    leaf_counts : int64 array of shape (n_leaves, n_classes)
+    leaf_paths : uint64 array of shape (n_leaves,)
+    calibration : accounting.Calibration
+    bits : noise.SystemBits or noise.SeededBits
+    unit : int
+        What one record adds to the counts.
+
+    Returns
+    -------
+    released : array
+        Noisy counts (n_leaves, n_classes) in records, or the chosen classes (n_leaves,).
+    votes : float64 array of shape (n_leaves, n_classes)
+    prior : float64 array of shape (n_classes,)
+    """
+    n_classes = leaf_counts.shape[1]
+    if calibration.leaf == "majority":
+        words = bits.draw("leaf classes", leaf_paths, 1)[:, 0]
+        released = noise.exponential_choice(leaf_counts, calibration.epsilon_leaf, words)
+        return released, np.eye(n_classes)[released], np.full(n_classes, 1 / n_classes)
+    words = bits.draw("leaf counts", leaf_paths, n_classes)
+    released = leaf_counts + noise.rounded_gaussian(words, unit * calibration.sigma_leaves)
+    if unit > 1:
+        released = released / unit
+    return released, *vote(released, calibration.sigma_leaves)
+
+
+def vote(noisy_counts, sigma):
+    """Votes of leaves and the class prior from noisy counts; post-processing.
+
+    A leaf votes for its clipped, normalised counts with weight n/(n + sigma), n its clipped
+    total: a leaf that is mostly noise speaks softly.
+
+    Parameters
+    ----------
+    noisy_counts : int64 array of shape (n_leaves, n_classes)
+    sigma : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    votes : float64 array of shape (n_leaves, n_classes)
+    prior : float64 array of shape (n_classes,)
+
+    Examples
+    --------
+    >>> votes, prior = vote(np.array([[60, 20], [-5, 20]]), 20.0)
+    >>> votes
+    array([[0.6, 0.2],
+           [0. , 0.5]])
+    >>> prior
+    array([0.6, 0.4])
+    """
+    clipped = np.maximum(noisy_counts, 0).astype(np.float64)
+    totals = clipped.sum(axis=1, keepdims=True)
+    votes = np.divide(clipped, totals + sigma, out=np.zeros_like(clipped), where=totals > 0)
+    by_class = clipped.sum(axis=0)
+    if by_class.sum() > 0:
+        return votes, by_class / by_class.sum()
+    return votes, np.full(len(by_class), 1 / len(by_class))
+
+
+def combine(forest, score):
+    """Geometric mean of the probabilities of trees and score, weighted by `SCORE_VOTE`.
+
+    The trees know interactions, the score has less noise; the mean of their log-odds has a lower
+    log loss than either.
+
+    Parameters
+    ----------
+    forest, score : float64 arrays of shape (n_rows, n_classes)
+
+    Returns
+    -------
+    float64 array of shape (n_rows, n_classes)
+    """
+    log_forest = np.log(np.maximum(forest, SMALLEST_PROBABILITY))
+    log_score = np.log(np.maximum(score, SMALLEST_PROBABILITY))
+    product = np.exp((1 - SCORE_VOTE) * log_forest + SCORE_VOTE * log_score)
+    return product / functools.reduce(np.add, product.T)[:, None]
