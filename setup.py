@@ -13,8 +13,18 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
-KERNELS = ("_domain", "_heavy_hitters", "_tree", "_forest", "_predict", "_guide")
+KERNELS = (
+    "_domain",
+    "_heavy_hitters",
+    "_codes",
+    "_tree",
+    "_forest",
+    "_predict",
+    "_guide",
+    "_hierarchy",
+)
 
 # No -march=native (the wheel must run on other machines) and no -ffast-math. Fused multiply-add
 # is off so that a split, a pure function of the seed, is the same on every architecture.
@@ -63,6 +73,20 @@ class BuildKernels(build_ext):
         return True
 
 
+class SourceArchive(sdist):
+    """Takes tests and benchmarks in whole, so that the tests run from the archive, too."""
+
+    def make_distribution(self):
+        for folder in ("tests", "benchmarks"):
+            self.filelist.extend(
+                str(path)
+                for path in Path(folder).rglob("*")
+                if path.is_file() and path.suffix != ".pyc"
+            )
+        self.filelist.exclude_pattern("lumberjack/*.c")  # made anew from the .pyx files
+        super().make_distribution()
+
+
 extensions = [
     Extension(
         f"lumberjack.{name}",
@@ -73,4 +97,7 @@ extensions = [
     for name in KERNELS
 ]
 
-setup(ext_modules=cythonize(extensions), cmdclass={"build_ext": BuildKernels})
+setup(
+    ext_modules=cythonize(extensions),
+    cmdclass={"build_ext": BuildKernels, "sdist": SourceArchive},
+)

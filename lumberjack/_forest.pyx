@@ -7,6 +7,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from lumberjack._codes cimport Codes, CodeView
 from lumberjack._heavy_hitters cimport (
     NO_RANDOMNESS, OK, OUT_OF_MEMORY, STOPPED, TOO_MANY_NODES, Search, SearchNode,
     close_search, find_heavy, open_bits, open_search
@@ -20,6 +21,9 @@ import numpy as np
 
 from lumberjack._heavy_hitters import alarm_tables
 from lumberjack._tree import NODE_DTYPE
+
+# Cells of a table from which codes pay off; below, its columns fit the second-level cache.
+COMPACT_FROM = 2**20
 
 # One tree as it is grown; private until noise is added to its counts.
 cdef struct GrownTree:
@@ -53,15 +57,17 @@ cdef int count_leaves(const Search *search, const int32_t *y, int32_t n_classes,
     return OK
 
 
-cdef void grow_tree(Search search, const float *X, const int32_t *y, int32_t n_records,
-                    int32_t n_classes, int32_t unit, SplitPlan plan, int32_t max_depth,
-                    uint64_t path, GrownTree *out) noexcept nogil:
+cdef void grow_tree(Search search, const float *X, const CodeView *codes, const int32_t *y,
+                    int32_t n_records, int32_t n_classes, int32_t unit, SplitPlan plan,
+                    int32_t max_depth, uint64_t path, GrownTree *out,
+                    int32_t *test_counts) noexcept nogil:
     """Grow one tree. `search` comes by value, with tables and bits set: each tree has its own."""
     cdef RandomTree tree
+    search.test_counts = test_counts
     memset(&tree, 0, sizeof(RandomTree))
     out.status = open_search(&search, n_records, max_depth)
     if out.status == OK:
-        out.status = open_tree(&tree, &plan.c, X, n_records)
+        out.status = open_tree(&tree, &plan.c, X, n_records, codes)
     if out.status == OK:
         search.nodes[0].path = path
         attach_tree(&search, &tree)
@@ -78,8 +84,9 @@ cdef void grow_tree(Search search, const float *X, const int32_t *y, int32_t n_r
 def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, SplitPlan plan,
                 int32_t max_depth, const uint64_t[::1] thresholds,
                 const double[::1] probabilities, uint64_t split_seed, int32_t n_estimators, bits,
-                int32_t unit=1, bint lazy=True, int n_threads=1, const int32_t[::1] stop=None,
-                int8_t[::1] done=None, int32_t[:, ::1] test_counts=None):
+                int32_t unit=1, bint lazy=True, compact=None, bint overwrite_X=False,
+                int n_threads=1, const int32_t[::1] stop=None, int8_t[::1] done=None,
+                int32_t[:, ::1] test_counts=None):
     """Grow a forest of random trees, pruned by the private heavy-hitter search.
 
     Parameters
@@ -104,6 +111,11 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
         What one record adds to the counts of its leaf.
     lazy : bool
         Lazy tests: the same distribution, far less work.
+    compact : bool, optional
+        Part the records by 8-bit codes (`_codes`): the same result. By default for tables with
+        more than `COMPACT_FROM` cells.
+    overwrite_X : bool
+        Give memory of X back that is not needed any more; what X holds is undefined afterwards.
     n_threads : int
         Threads over trees; the result does not depend on it when `bits` is seeded.
     stop : int32 array of shape (1,), optional
@@ -141,6 +153,15 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     cdef const int32_t *y_data = &y[0] if n_records else NULL
     cdef const double[::1] hazards, alarm_rates, kept
     hazards, alarm_rates, kept = alarm_tables(probabilities)
+    cdef int[1] status              # an array, so that the threads share it
+    cdef Codes codes
+    cdef const CodeView *code_view = NULL
+    status[0] = OK
+    if compact is None:
+        compact = X.shape[0] * X.shape[1] > COMPACT_FROM
+    if compact and n_records:
+        codes = Codes(X[:plan.n_features], plan.n_categories, n_threads, stop, overwrite_X)
+        code_view = &codes.c
     cdef GrownTree *grown = <GrownTree *>calloc(n_estimators, sizeof(GrownTree))
     if grown == NULL:
         raise MemoryError("no memory for the trees")
@@ -157,13 +178,16 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
         open_bits(&search.bits, bits)
         for t in prange(n_estimators, nogil=True, schedule="dynamic", chunksize=1,
                         num_threads=n_threads):
-            grow_logged(search, X_data, y_data, n_records, n_classes, unit, plan, max_depth,
-                        root_path(split_seed, t), &grown[t],
-                        &test_counts[t, 0] if test_counts is not None else NULL)
+            if status[0] != OK:
+                continue                # another tree failed, and the forest with it
+            grow_tree(search, X_data, code_view, y_data, n_records, n_classes, unit, plan,
+                      max_depth, root_path(split_seed, t), &grown[t],
+                      &test_counts[t, 0] if test_counts is not None else NULL)
+            if grown[t].status != OK:
+                status[0] = grown[t].status
             if done is not None:
                 done[t] = 1
-        for t in range(n_estimators):
-            raise_status(grown[t].status)
+        raise_status(status[0])
         return collect(grown, n_estimators, n_classes)
     finally:
         memset(&search.bits, 0, sizeof(search.bits))
@@ -172,13 +196,6 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
             free(grown[t].leaf_counts)
             free(grown[t].leaf_paths)
         free(grown)
-
-
-cdef void grow_logged(Search search, const float *X, const int32_t *y, int32_t n_records,
-                      int32_t n_classes, int32_t unit, SplitPlan plan, int32_t max_depth,
-                      uint64_t path, GrownTree *out, int32_t *test_counts) noexcept nogil:
-    search.test_counts = test_counts
-    grow_tree(search, X, y, n_records, n_classes, unit, plan, max_depth, path, out)
 
 
 def raise_status(int status):
@@ -203,9 +220,9 @@ cdef collect(const GrownTree *grown, int32_t n_estimators, int32_t n_classes):
     for t in range(n_estimators):
         node_ends[t + 1] = node_ends[t] + grown[t].written.n_nodes
         leaf_ends[t + 1] = leaf_ends[t] + grown[t].written.n_leaves
-    nodes = np.zeros(tree_offsets[-1], dtype=NODE_DTYPE)
-    leaf_counts = np.zeros((leaf_offsets[-1], n_classes), dtype=np.int64)
-    leaf_paths = np.zeros(leaf_offsets[-1], dtype=np.uint64)
+    nodes = np.zeros(tree_offsets[n_estimators], dtype=NODE_DTYPE)
+    leaf_counts = np.zeros((leaf_offsets[n_estimators], n_classes), dtype=np.int64)
+    leaf_paths = np.zeros(leaf_offsets[n_estimators], dtype=np.uint64)
     cdef char[::1] nodes_data = nodes.view(np.int8)
     cdef int64_t[:, ::1] counts_data = leaf_counts
     cdef uint64_t[::1] paths_data = leaf_paths

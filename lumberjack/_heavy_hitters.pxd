@@ -60,6 +60,7 @@ cdef struct Search:
     int32_t n_records
     int32_t *records        # a permutation of the records; every node owns a range
     int32_t *scratch        # n_records, for the partition
+    const int32_t *ids      # while a hierarchy has numbered the records at hand anew: their own
 
     SearchNode *nodes       # heavy nodes, their children, and the path being visited
     int32_t n_nodes
@@ -106,4 +107,5 @@ cdef void open_bits(Bits *bits, object source)
 cdef int open_search(Search *search, int32_t n_records, int32_t height) noexcept nogil
 cdef void close_search(Search *search) noexcept nogil
 cdef int32_t append_children(Search *search, int32_t node, int32_t n_children) noexcept nogil
+cdef bint passes_test(Search *search, SearchNode *node) noexcept nogil
 cdef void find_heavy(Search *search, int32_t height) noexcept nogil

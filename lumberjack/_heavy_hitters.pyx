@@ -120,6 +120,7 @@ cdef int open_search(Search *search, int32_t n_records, int32_t height) noexcept
     search.nodes = <SearchNode *>malloc(search.capacity * sizeof(SearchNode))
     search.frames = <Frame *>malloc((height + 1) * sizeof(Frame))
     search.alarms = <int32_t *>malloc(search.alarm_capacity * sizeof(int32_t))
+    search.ids = NULL
     search.n_nodes = 1
     search.n_alarms = 0
     search.status = OK
@@ -194,11 +195,15 @@ cdef inline int32_t count_of(Search *search, SearchNode *node) noexcept nogil:
     return count if count < search.n_counts else search.n_counts - 1
 
 
+cdef inline int32_t record_at(Search *search, int32_t i) noexcept nogil:
+    return search.records[i] if search.ids == NULL else search.ids[search.records[i]]
+
+
 cdef void log_test(Search *search, SearchNode *node) noexcept nogil:
     cdef int32_t i
     if search.test_counts != NULL:
         for i in range(node.start, node.end):
-            search.test_counts[search.records[i]] += 1
+            search.test_counts[record_at(search, i)] += 1
 
 
 cdef bint passes_test(Search *search, SearchNode *node) noexcept nogil:
@@ -253,7 +258,7 @@ cdef void raise_alarms(Search *search, Frame *frame, SearchNode *node) noexcept 
                 i = block_end
             else:
                 i += <int32_t>skip
-                if not push_alarm(search, search.records[i]):
+                if not push_alarm(search, record_at(search, i)):
                     return
                 i += 1
     frame.alarm_end = search.n_alarms

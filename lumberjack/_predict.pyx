@@ -8,6 +8,7 @@ branches, 1 ns a row. Where few rows are left, they walk.
 """
 
 from cython.parallel cimport prange
+from libc.math cimport exp, log
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport free, malloc
 
@@ -212,3 +213,62 @@ def apply(const float[:, :] X, nodes, const int64_t[::1] tree_offsets, int n_thr
     if failed:
         raise MemoryError("no memory to predict")
     return result
+
+
+def to_probabilities(double[:, ::1] votes, const double[::1] prior,
+                     const double[:, ::1] score=None, double score_vote=0.0,
+                     double smallest=0.0, int n_threads=1):
+    """Turn sums of votes into class probabilities, in place.
+
+    A row without votes gets the prior. If there is a score, the result is the geometric mean of
+    the two probabilities, forest^(1 - score_vote) score^score_vote, normalised, each of them
+    `smallest` at least.
+
+    Parameters
+    ----------
+    votes : float64 array of shape (n_rows, n_classes)
+        Overwritten.
+    prior : float64 array of shape (n_classes,)
+    score : float64 array of shape (n_rows, n_scores), optional
+        Probabilities by the score: of the second class, if `n_scores` is 1, else of all.
+    score_vote : float
+    smallest : float
+        Above 0 if there is a score.
+    n_threads : int
+    """
+    cdef Py_ssize_t n_rows = votes.shape[0]
+    cdef Py_ssize_t start
+    for start in prange(0, n_rows, BLOCK, nogil=True, num_threads=n_threads):
+        normalise_block(votes, prior, start, min(start + BLOCK, n_rows))
+        if score is not None:
+            join_block(votes, score, score_vote, smallest, start, min(start + BLOCK, n_rows))
+
+
+cdef void normalise_block(double[:, ::1] votes, const double[::1] prior, Py_ssize_t start,
+                          Py_ssize_t end) noexcept nogil:
+    cdef Py_ssize_t i, c
+    cdef double total
+    for i in range(start, end):
+        total = 0.0
+        for c in range(votes.shape[1]):
+            total += votes[i, c]
+        for c in range(votes.shape[1]):
+            votes[i, c] = votes[i, c] / total if total != 0 else prior[c]
+
+
+cdef void join_block(double[:, ::1] votes, const double[:, ::1] score, double score_vote,
+                     double smallest, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """Relative to the first class: two logarithms and one exponential for each of the others."""
+    cdef Py_ssize_t i, c
+    cdef double first, first_score, own_score, total
+    for i in range(start, end):
+        first = max(votes[i, 0], smallest)
+        first_score = max(score[i, 0] if score.shape[1] > 1 else 1 - score[i, 0], smallest)
+        votes[i, 0] = total = 1.0
+        for c in range(1, votes.shape[1]):
+            own_score = max(score[i, c if score.shape[1] > 1 else 0], smallest)
+            votes[i, c] = exp((1 - score_vote) * log(max(votes[i, c], smallest) / first)
+                              + score_vote * log(own_score / first_score))
+            total += votes[i, c]
+        for c in range(votes.shape[1]):
+            votes[i, c] /= total

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from lumberjack._codes cimport CodeView
 from lumberjack._heavy_hitters cimport Search
 
 cdef enum:
@@ -47,6 +48,11 @@ cdef struct RandomTree:
     const Plan *plan
     const float *X          # (n_features, n_records), a feature after the other
     int64_t n_records
+    const CodeView *codes   # the same as codes, or NULL
+    int32_t local_node      # its records are numbered anew and their codes gathered; -1: none
+    int32_t local_capacity
+    int32_t *local_ids      # the record that a new number stands for
+    uint8_t *local_codes    # (n_features, local_capacity)
     float *lower            # range of the current node per numeric feature
     float *upper
     int32_t *n_open         # per categorical feature: categories that can still be split off
@@ -60,8 +66,8 @@ ctypedef fused record_t:
 cdef int32_t partition(const float *column, record_t *records, int32_t n, record_t *scratch,
                        float threshold, uint32_t flags) noexcept nogil
 cdef uint64_t root_path(uint64_t split_seed, int64_t tree) noexcept nogil
-cdef int open_tree(RandomTree *tree, const Plan *plan, const float *X,
-                   int64_t n_records) noexcept nogil
+cdef int open_tree(RandomTree *tree, const Plan *plan, const float *X, int64_t n_records,
+                   const CodeView *codes) noexcept nogil
 cdef void close_tree(RandomTree *tree) noexcept nogil
 cdef void attach_tree(Search *search, RandomTree *tree) noexcept nogil
 

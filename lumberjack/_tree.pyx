@@ -12,11 +12,26 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from lumberjack._codes cimport LEFT, UNCLEAR, CodeView, fill_sides
 from lumberjack._heavy_hitters cimport (
     OK, OUT_OF_MEMORY, STOPPED, Frame, Search, SearchNode, append_children, draw, mix64
 )
 
 import numpy as np
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define LUMBERJACK_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define LUMBERJACK_PREFETCH(address) ((void)0)
+    #endif
+    """
+    void prefetch "LUMBERJACK_PREFETCH"(const void *address) noexcept nogil
+
+# How many records ahead a line of memory is asked for.
+cdef enum:
+    AHEAD = 16
 
 NODE_VERSION = 1
 NODE_DTYPE = np.dtype(
@@ -29,6 +44,9 @@ CATEGORICAL_FLAG = CATEGORICAL
 # How often a feature or category is drawn before the draw is restricted to those that are left;
 # both forms have the same distribution, the first costs no pass over all of them.
 cdef int MAX_TRIES = 16
+
+# Codes that are gathered for a subtree: what a second-level cache holds.
+cdef int32_t LOCAL_CELLS = 262144
 
 
 # The split plan -----------------------------------------------------------------------------
@@ -303,9 +321,8 @@ cdef int32_t partition(const float *column, record_t *records, int32_t n, record
     This is where a fit spends its time: 90 % on Adult (perf). The loop has no branch on the data,
     because a random split is not predictable, and one instance for each kind of split, so that a
     record costs one comparison and 12 instructions (0.9 ns instead of 1.3 ns with both flags
-    read in the loop). Keeping the order keeps the reads of the column ascending in memory. Where
-    the table does not fit the cache (10^6 records x 20), nearly every read in a deep node takes a
-    line of memory, 6 to 12 ns; prefetching does not help, the lines themselves take the time.
+    read in the loop). Keeping the order keeps the reads of the column ascending in memory. A table
+    that does not fit the cache is parted by codes instead, `part_records`.
     """
     if flags & CATEGORICAL:
         if flags & MISSING_LEFT:
@@ -316,15 +333,117 @@ cdef int32_t partition(const float *column, record_t *records, int32_t n, record
     return partition_by(column, records, n, scratch, threshold, False, False)
 
 
+cdef inline int32_t partition_by_code(const uint8_t *codes, const uint8_t *sides,
+                                      const float *column, const int32_t *ids, int32_t *records,
+                                      int32_t n, int32_t *scratch, float threshold,
+                                      bint categorical) noexcept nogil:
+    """As `partition`, by the codes of the records; the values are those of `ids`, if given."""
+    cdef Py_ssize_t n_left = 0
+    cdef Py_ssize_t i
+    cdef int32_t record
+    cdef uint8_t side
+    for i in range(n):
+        if ids == NULL and i + AHEAD < n:
+            prefetch(&codes[records[i + AHEAD]])
+        record = records[i]
+        records[n_left] = record
+        scratch[i - n_left] = record
+        side = sides[codes[record]]
+        if side == UNCLEAR:
+            side = goes_left(column[ids[record] if ids != NULL else record], threshold,
+                             categorical, False)
+        n_left += side
+    memcpy(&records[n_left], scratch, (n - n_left) * sizeof(int32_t))
+    return <int32_t>n_left
+
+
+cdef void open_local(Search *search, int32_t index) noexcept nogil:
+    """Number the records of a node anew and gather their codes, for all that is below it."""
+    cdef RandomTree *tree = <RandomTree *>search.hierarchy
+    cdef SearchNode *node = &search.nodes[index]
+    cdef int32_t n_features = tree.codes.n_features
+    cdef int32_t *records = &search.records[node.start]
+    cdef const uint8_t *row
+    cdef int32_t i, f
+    cdef int32_t n = node.end - node.start
+    for i in range(n):
+        if i + AHEAD < n:
+            row = tree.codes.by_record + <int64_t>records[i + AHEAD] * n_features
+            prefetch(row)
+            prefetch(row + n_features - 1)
+        row = tree.codes.by_record + <int64_t>records[i] * n_features
+        for f in range(n_features):
+            tree.local_codes[<int64_t>f * tree.local_capacity + i] = row[f]
+        tree.local_ids[i] = records[i]
+        records[i] = i
+    tree.local_node = index
+    search.ids = tree.local_ids
+
+
+cdef void close_local(Search *search) noexcept nogil:
+    """Give the records of the node their own numbers again."""
+    cdef RandomTree *tree = <RandomTree *>search.hierarchy
+    cdef SearchNode *node = &search.nodes[tree.local_node]
+    cdef int32_t i
+    for i in range(node.start, node.end):
+        search.records[i] = tree.local_ids[search.records[i]]
+    tree.local_node = -1
+    search.ids = NULL
+
+
+cdef int32_t part_records(Search *search, int32_t index) noexcept nogil:
+    """Order the records of a node by its split, left ones first; returns how many go left.
+
+    Records of a large node are far apart in memory. A read of a column takes a line from the
+    third-level cache or beyond, and the loop would wait for each in turn, as its stores depend on
+    it: lines are asked for ahead. Below, where the codes of all that a subtree needs fit the
+    second-level cache, they are gathered once. With 10^6 records x 20 both together save more than
+    half of the time of a fit (processor time 2.4 times less; without the prefetch nothing).
+    """
+    cdef RandomTree *tree = <RandomTree *>search.hierarchy
+    cdef SearchNode *node = &search.nodes[index]
+    cdef int32_t n = node.end - node.start
+    cdef int32_t *records = &search.records[node.start]
+    cdef const float *column = &tree.X[node.feature * tree.n_records]
+    cdef bint categorical = (node.flags & CATEGORICAL) != 0
+    cdef uint8_t[256] sides
+    if tree.codes == NULL:
+        return partition(column, records, n, search.scratch, node.threshold, node.flags)
+    fill_sides(tree.codes, node.feature, node.threshold, categorical,
+               (node.flags & MISSING_LEFT) != 0, sides)
+    if tree.local_node < 0 and n <= tree.local_capacity and index > 0:
+        open_local(search, index)
+    if tree.local_node < 0:
+        return partition_by_code(
+            tree.codes.by_feature + node.feature * tree.n_records, sides, column, NULL, records,
+            n, search.scratch, node.threshold, categorical
+        )
+    return partition_by_code(
+        tree.local_codes + <int64_t>node.feature * tree.local_capacity, sides, column,
+        tree.local_ids, records, n, search.scratch, node.threshold, categorical
+    )
+
+
 # The hierarchy for the search -----------------------------------------------------------------
 
-cdef int open_tree(RandomTree *tree, const Plan *plan, const float *X,
-                   int64_t n_records) noexcept nogil:
+cdef int open_tree(RandomTree *tree, const Plan *plan, const float *X, int64_t n_records,
+                   const CodeView *codes) noexcept nogil:
     """Allocate the path state and set it to the root."""
     cdef int32_t n_features = plan.n_features
     tree.plan = plan
     tree.X = X
     tree.n_records = n_records
+    tree.codes = codes
+    tree.local_node = -1
+    tree.local_ids = NULL
+    tree.local_codes = NULL
+    tree.local_capacity = 0
+    if codes != NULL and codes.by_record != NULL:
+        tree.local_capacity = LOCAL_CELLS // n_features
+        tree.local_ids = <int32_t *>malloc(tree.local_capacity * sizeof(int32_t))
+        tree.local_codes = <uint8_t *>malloc(<size_t>tree.local_capacity * n_features)
+        if tree.local_ids == NULL or tree.local_codes == NULL:
+            return OUT_OF_MEMORY
     tree.lower = <float *>malloc(n_features * sizeof(float))
     tree.upper = <float *>malloc(n_features * sizeof(float))
     tree.n_open = <int32_t *>malloc(n_features * sizeof(int32_t))
@@ -342,6 +461,8 @@ cdef void close_tree(RandomTree *tree) noexcept nogil:
     free(tree.upper)
     free(tree.n_open)
     free(tree.used)
+    free(tree.local_ids)
+    free(tree.local_codes)
 
 
 cdef bint expand(Search *search, int32_t index) noexcept nogil:
@@ -357,10 +478,7 @@ cdef bint expand(Search *search, int32_t index) noexcept nogil:
     if first < 0:
         return False
     node = &search.nodes[index]
-    middle = node.start + partition(
-        &tree.X[node.feature * tree.n_records], &search.records[node.start],
-        node.end - node.start, search.scratch, node.threshold, node.flags
-    )
+    middle = node.start + part_records(search, index)
     search.nodes[first].start = node.start
     search.nodes[first].end = middle
     search.nodes[first].path = child_path(node.path, 0)
@@ -395,6 +513,8 @@ cdef void leave(Search *search, int32_t index, int32_t child, double saved) noex
     cdef RandomTree *tree = <RandomTree *>search.hierarchy
     cdef SearchNode *node = &search.nodes[index]
     cdef int32_t feature = node.feature
+    if node.first_child + child == tree.local_node:
+        close_local(search)
     if node.flags & CATEGORICAL:
         tree.n_open[feature] = <int32_t>saved
         if child == 1:
@@ -408,9 +528,15 @@ cdef void leave(Search *search, int32_t index, int32_t child, double saved) noex
 cdef int32_t child_of(Search *search, int32_t index, int32_t record) noexcept nogil:
     cdef RandomTree *tree = <RandomTree *>search.hierarchy
     cdef SearchNode *node = &search.nodes[index]
-    cdef float x = tree.X[node.feature * tree.n_records + record]
-    return not goes_left(x, node.threshold, (node.flags & CATEGORICAL) != 0,
-                         (node.flags & MISSING_LEFT) != 0)
+    cdef int64_t place = node.feature * tree.n_records + record
+    cdef bint categorical = (node.flags & CATEGORICAL) != 0
+    cdef bint missing_left = (node.flags & MISSING_LEFT) != 0
+    cdef uint8_t[256] sides
+    if tree.codes != NULL:
+        fill_sides(tree.codes, node.feature, node.threshold, categorical, missing_left, sides)
+        if sides[tree.codes.by_feature[place]] != UNCLEAR:
+            return sides[tree.codes.by_feature[place]] != LEFT
+    return not goes_left(tree.X[place], node.threshold, categorical, missing_left)
 
 
 cdef void attach_tree(Search *search, RandomTree *tree) noexcept nogil:

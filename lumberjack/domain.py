@@ -13,23 +13,47 @@ import math
 import numbers
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import repeat
+from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
-from lumberjack._domain import UNKNOWN_CODE, Codebook
+from lumberjack._domain import Codebook
+from lumberjack.frames import (
+    UNKNOWN,
+    Coded,
+    as_array,
+    as_real,
+    dates_message,
+    holds_dates,
+    is_missing,
+    is_pandas,
+    key_of,
+    length,
+    listed,
+    look_up,
+    number_keys,
+    objects_message,
+    part_of,
+    places_of,
+    plain_column,
+    present_types,
+    read_numbers,
+    read_pandas,
+    read_table,
+)
 
 __all__ = ["Domain", "PrivacyLeakWarning"]
 
 FORMAT_VERSION = 1
-UNKNOWN = UNKNOWN_CODE
+MOST_LINES = 40  # columns that are shown
 _CHUNK = 2**16  # labels that are looked up at a time, which bounds the temporary arrays
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -87,6 +111,7 @@ class Domain:
     target_bounds: tuple | None = None
 
     def __post_init__(self):
+        _check_fields(self)
         values = [None if own is None else tuple(own) for own in self.categories]
         for field, value in {
             "feature_names": tuple(self.feature_names),
@@ -109,6 +134,7 @@ class Domain:
         categories=None,
         classes=None,
         target_bounds=None,
+        categorical_features="from_dtype",
         feature_names=None,
         regression=False,
     ):
@@ -117,7 +143,8 @@ class Domain:
         Columns are numeric or categorical. Those named in `categories` and those of a categorical
         dtype are categorical (a list in `categories` goes before that of the dtype); those named in
         `bounds` are numeric; for the others the type decides. Columns of booleans are numeric with
-        the bounds 0 and 1 unless `bounds` names them or holds arrays.
+        the bounds 0 and 1 unless `bounds` names them or holds arrays. `categorical_features`
+        decides instead of the types.
 
         Parameters
         ----------
@@ -140,6 +167,11 @@ class Domain:
             The class labels.
         target_bounds : tuple, "infer" or None, default=None
             A pair ``(lo, hi)``, the bounds of the target of a regression.
+        categorical_features : "from_dtype", array-like or None, default="from_dtype"
+            Which columns are categorical: "from_dtype" goes by the types and by `categories`; a
+            mask, or a list of numbers or names, or None for no column, says which are, and all
+            others are numeric. The categories of those with a categorical dtype and of booleans are
+            known; those of others must be in `categories`.
         feature_names : sequence of str or None, default=None
             Names for the columns of a table without names.
         regression : bool, default=False
@@ -172,32 +204,123 @@ class Domain:
         >>> domain.classes.tolist(), domain.encode_classes(["rich", "poor"]).tolist()
         (['poor', 'rich'], [1, 0])
         """
-        table = _read_table(X, feature_names)
-        labels = _read_labels(y, table.n_records)
-        draft = _draft(table, bounds, categories)
-        known_classes = target_pair = None
-        if regression:
-            target_pair = _read_target_bounds(target_bounds, labels)
-            undeclared = draft.undeclared + ([_ASK_TARGET] if target_pair is None else [])
-            inferred = draft.inferred + (["bounds of y"] if _is_infer(target_bounds) else [])
-        else:
-            known_classes = _read_classes(classes, labels)
-            undeclared = draft.undeclared + ([_ASK_CLASSES] if known_classes is None else [])
-            inferred = draft.inferred + (["classes"] if _is_infer(classes) else [])
-        if undeclared:
-            raise ValueError("\n".join(undeclared))
-        if inferred:
-            _warn_leak(inferred)
-        return cls(
-            table.feature_names,
-            draft.lower,
-            draft.upper,
-            draft.categories,
-            known_classes,
-            inferred,
-            table.names is not None,
-            target_pair,
+        table = read_table(X, feature_names)
+        draft = _draft(table, bounds, categories, categorical_features)
+        target = _settle_target(y, table.n_records, classes, target_bounds, regression)
+        return _finish(table, draft, target)
+
+    @classmethod
+    def from_frame(
+        cls,
+        X,
+        y=None,
+        *,
+        bounds=None,
+        categories=None,
+        classes=None,
+        target_bounds=None,
+        categorical_features="from_dtype",
+        regression=False,
+    ):
+        """Read the domain from a public table, such as a published sample.
+
+        What `bounds`, `categories` and `classes` declare goes before what the table holds. Nothing
+        of this is private, so nothing counts as inferred: do not pass the records to be protected.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            Public records. Their range, or what `bounds` says, should be as wide as that of the
+            records to come: values beyond are taken for the bound.
+        y : array-like of shape (n_samples,) or None, default=None
+            Public labels. Without them the domain has no classes but those declared.
+        bounds, categories, classes, target_bounds, categorical_features
+            As in :meth:`declare`, each for as many columns as it names.
+        regression : bool, default=False
+            Whether `y` is a number.
+
+        Returns
+        -------
+        Domain
+
+        Examples
+        --------
+        >>> published = {"age": [31, 64, 18], "sex": ["Male", "Female", "Male"]}
+        >>> import pandas as pd
+        >>> X, y = pd.DataFrame(published), ["no", "yes", "no"]
+        >>> Domain.from_frame(X, y, bounds={"age": (17, 90)})
+        Domain(
+          age: 17 to 90
+          sex: 'Female', 'Male'
+          classes: 'no', 'yes'
         )
+        """
+        table = read_table(X)
+        draft = _draft(table, bounds, categories, categorical_features, rest="infer")
+        target = _Target(None, None, [], [])
+        if y is not None or classes is not None or target_bounds is not None:
+            if regression:
+                target_bounds = "infer" if target_bounds is None else target_bounds
+            else:
+                classes = "infer" if classes is None else classes
+            labels = [0] * table.n_records if y is None else y
+            target = _settle_target(labels, table.n_records, classes, target_bounds, regression)
+        return _finish(table, draft._replace(inferred=[]), target._replace(inferred=[]))
+
+    def match(self, X, y, *, classes=None, target_bounds=None, regression=False):
+        """Fit the domain to a table: its columns in their order, and its target.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            The columns of a frame must be those of the domain; of an array, as many. No value is
+            read.
+        y : array-like of shape (n_samples,)
+            Read only for "infer".
+        classes, target_bounds
+            As in :meth:`declare`, if the domain declares none.
+        regression : bool, default=False
+            Whether `y` is a number.
+
+        Returns
+        -------
+        Domain
+
+        Raises
+        ------
+        ValueError
+            If columns differ, or classes (bounds of the target) are declared neither here nor in
+            the domain, or differently in both.
+
+        Examples
+        --------
+        >>> domain = Domain.from_dict({"age": [17, 90], "sex": ["Female", "Male"]})
+        >>> import pandas as pd
+        >>> X = pd.DataFrame({"sex": ["Male"], "age": [30]})
+        >>> domain.match(X, ["yes"], classes=["no", "yes"])
+        Domain(
+          sex: 'Female', 'Male'
+          age: 17 to 90
+          classes: 'no', 'yes'
+        )
+        """
+        table = read_table(X)
+        places = self._places_in(table)
+        if regression:
+            target_bounds = _only_one("target_bounds", target_bounds, self.target_bounds)
+        else:
+            classes = _only_one("classes", classes, self.classes)
+        target = _settle_target(y, table.n_records, classes, target_bounds, regression)
+        draft = _Draft(
+            self.lower[places],
+            self.upper[places],
+            [self.categories[j] for j in places],
+            [*self.inferred],
+            [],
+        )
+        names = tuple(self.feature_names[j] for j in places)
+        table = table._replace(feature_names=names, names=names if self.named else None)
+        return _finish(table, draft, target)
 
     @property
     def n_features(self):
@@ -223,8 +346,9 @@ class Domain:
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
-            The columns of a frame are found by name, in any order.
+        X : array-like, sparse matrix or frame of shape (n_samples, n_features)
+            The columns of a frame are found by name, in any order. A sparse matrix is made dense,
+            column by column.
         layout : {"columns", "rows"}, default="columns"
             "columns" gives the shape (n_features, n_samples), "rows" (n_samples, n_features); both
             are contiguous in C order.
@@ -261,20 +385,25 @@ class Domain:
             if infinite >= 0:
                 _refuse_infinite(self.feature_names[infinite])
             return encoded
-        table = _read_table(X)
+        table = read_table(X)
         places = self._find_columns(table, caller)
         encoded, rows = _empty_codes(table.n_records, self.n_features, layout, spare)
         for j, place in enumerate(places):
             self._encode_column(j, table.read(place), rows[:, j])
         return encoded
 
-    def encode_classes(self, y):
+    def encode_classes(self, y, *, n_records=None, allow_unknown=False):
         """Turn labels into places in `classes`.
 
         Parameters
         ----------
         y : array-like of shape (n_samples,)
             Labels, each of them in `classes`.
+        n_records : int or None, default=None
+            How many there must be.
+        allow_unknown : bool, default=False
+            Whether a label that is not in `classes`, but of their kind, becomes -1 instead of an
+            error.
 
         Returns
         -------
@@ -292,14 +421,16 @@ class Domain:
         """
         if self.classes is None:
             raise ValueError("the domain declares no classes; give the list of them as classes")
-        labels = _read_labels(y)
-        codes = np.empty(_length(labels), dtype=np.int32)
+        labels = read_labels(y, n_records)
+        codes = np.empty(length(labels), dtype=np.int32)
         known = self.classes.tolist()
+        if allow_unknown:
+            _refuse_other_kind(labels, known)
         for start in range(0, len(codes), _CHUNK):
-            part = _look_up(_slice(labels, start, start + _CHUNK), known)
+            part = look_up(part_of(labels, start, start + _CHUNK), known)
             if np.isnan(part).any():
                 raise ValueError(_MISSING_LABEL)
-            if (part == UNKNOWN).any():
+            if (part == UNKNOWN).any() and not allow_unknown:
                 raise ValueError(
                     "y holds a label that is not in classes; add it there, or leave out its records"
                 )
@@ -335,9 +466,25 @@ class Domain:
         if self.target_bounds is None:
             raise ValueError("the domain declares no bounds of y; give them as target_bounds")
         low, high = self.target_bounds
-        values = _target_numbers(_read_labels(y))
+        values = self.read_target(y)
         share = (np.clip(values, low, high) - low) / (high - low)
         return np.floor(share * unit + 0.5).astype(np.int32)
+
+    @staticmethod
+    def read_target(y, n_records=None):
+        """Read a regression target as it is, missing and infinite values refused.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+        n_records : int or None, default=None
+            How many there must be.
+
+        Returns
+        -------
+        float64 ndarray of shape (n_samples,)
+        """
+        return _target_numbers(read_labels(y, n_records))
 
     @staticmethod
     def parse_declaration(declaration):
@@ -374,7 +521,7 @@ class Domain:
         return bounds, categories
 
     @classmethod
-    def from_dict(cls, declaration, *, classes=None):
+    def from_dict(cls, declaration, *, classes=None, target_bounds=None):
         """Make a domain without a table.
 
         Parameters
@@ -383,6 +530,8 @@ class Domain:
             A declaration as in :meth:`parse_declaration`, its columns in order.
         classes : array-like or None, default=None
             The class labels; by default those of `declaration`, if it is from :meth:`to_dict`.
+        target_bounds : (float, float) or None, default=None
+            Bounds of the target of a regression; by default those of `declaration`, likewise.
 
         Returns
         -------
@@ -401,8 +550,10 @@ class Domain:
         whole = declaration if _is_whole(declaration) else {}
         if classes is None:
             classes = whole.get("classes")
-        if _is_infer(classes):
-            raise ValueError('classes="infer" needs a table; give the list of classes')
+        if target_bounds is None:
+            target_bounds = whole.get("target_bounds")
+        if _is_infer(classes) or _is_infer(target_bounds):
+            raise ValueError('"infer" needs a table; give the list of classes, or the bounds')
         positions = {name: j for j, name in enumerate(names)}
         pairs = {names[j]: pair for j, pair in _bounds_dict(bounds, positions).items()}
         values = {names[j]: own for j, own in _categories_dict(categories, positions).items()}
@@ -414,7 +565,7 @@ class Domain:
             None if classes is None else _check_classes(classes),
             whole.get("inferred", ()),
             whole.get("named", True),
-            whole.get("target_bounds"),
+            target_bounds,
         )
 
     def to_dict(self):
@@ -438,6 +589,62 @@ class Domain:
             "target_bounds": None if self.target_bounds is None else list(self.target_bounds),
         }
 
+    @classmethod
+    def from_json(cls, source, *, classes=None, target_bounds=None):
+        """Read a domain from JSON.
+
+        Parameters
+        ----------
+        source : str or path
+            A file, or the text itself, which begins with a brace. It holds what :meth:`from_dict`
+            takes.
+        classes, target_bounds
+            As in :meth:`from_dict`.
+
+        Returns
+        -------
+        Domain
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        ValueError
+            If it is not JSON, or names a column twice, or does not declare a domain.
+
+        Examples
+        --------
+        >>> domain = Domain.from_json('{"age": [17, 90], "sex": ["Female", "Male"]}')
+        >>> Domain.from_json(domain.to_json()) == domain
+        True
+        """
+        text = source
+        if not (isinstance(source, str) and source.lstrip().startswith("{")):
+            text = Path(source).read_text(encoding="utf-8")
+        try:
+            declaration = json.loads(text, object_pairs_hook=_unique_keys)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the domain is not valid JSON: {error}") from None
+        return cls.from_dict(declaration, classes=classes, target_bounds=target_bounds)
+
+    def to_json(self, path=None):
+        """Write the domain as JSON.
+
+        Parameters
+        ----------
+        path : path or None, default=None
+            A file to write as well.
+
+        Returns
+        -------
+        str
+            What :meth:`from_json` reads.
+        """
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
     def __eq__(self, other):
         return isinstance(other, Domain) and self.to_dict() == other.to_dict()
 
@@ -445,14 +652,16 @@ class Domain:
 
     def __repr__(self):
         lines = []
-        for j, name in enumerate(self.feature_names):
+        for j, name in enumerate(self.feature_names[:MOST_LINES]):
             if self.categories[j] is None:
                 lo, hi = _short(self.lower[j]), _short(self.upper[j])
                 lines.append(f"{name}: {lo} to {hi}")
             else:
-                lines.append(f"{name}: {_listed(self.categories[j])}")
+                lines.append(f"{name}: {listed(self.categories[j])}")
+        if self.n_features > MOST_LINES:
+            lines.append(f"... {self.n_features - MOST_LINES} more columns")
         if self.classes is not None:
-            lines.append(f"classes: {_listed(self.classes.tolist())}")
+            lines.append(f"classes: {listed(self.classes.tolist())}")
         if self.target_bounds is not None:
             lines.append("y: {} to {}".format(*map(_short, self.target_bounds)))
         if self.inferred:
@@ -473,7 +682,7 @@ class Domain:
         """The domain as the kernel for arrays of floats reads it."""
         keys, places = [], []
         for values in self.categories:
-            own = (None, None) if values is None else _number_keys(_places(values))
+            own = (None, None) if values is None else number_keys(places_of(values))
             keys.append(own[0])
             places.append(own[1])
         return Codebook(self.lower, self.upper, keys, places)
@@ -494,17 +703,40 @@ class Domain:
             )
         return range(self.n_features)
 
+    def _places_in(self, table):
+        """Return the place in the domain of each column of a table."""
+        if not (self.named and table.names is not None):
+            if table.n_columns != self.n_features:
+                raise ValueError(
+                    f"X has {table.n_columns} columns, but the domain declares {self.n_features}"
+                )
+            return list(range(self.n_features))
+        undeclared = [name for name in table.names if name not in self.feature_names]
+        absent = [name for name in self.feature_names if name not in table.names]
+        if undeclared:
+            raise ValueError(
+                f"the domain does not declare the columns {listed(undeclared)}; add them to it, or "
+                "take them out of X"
+            )
+        if absent:
+            raise ValueError(
+                f"X lacks the columns {listed(absent)}, which the domain declares; take them out "
+                "of it, or add them to X"
+            )
+        return [self.feature_names.index(name) for name in table.names]
+
     def _encode_column(self, j, column, out):
         """Write the encoded column j to `out`."""
         if self.categories[j] is not None:
-            out[:] = _look_up(column, self.categories[j])
+            out[:] = look_up(column, self.categories[j])
             return
-        values = _numbers(column, self.feature_names[j])
+        values = _feature_numbers(column, self.feature_names[j])
         with np.errstate(over="ignore"):
             out[:] = values
         beyond = np.isinf(out)
         if beyond.any():
-            _check_finite(values, self.feature_names[j])
+            if np.isinf(values).any():
+                _refuse_infinite(self.feature_names[j])
             out[beyond] = np.where(values[beyond] > 0, self.upper[j], self.lower[j])
 
 
@@ -521,24 +753,34 @@ class _Draft(NamedTuple):
     undeclared: list  # one paragraph for each kind of declaration that is absent
 
 
-def _draft(table, bounds, categories):
-    """Settle each column of a table as numeric or categorical."""
+def _draft(table, bounds, categories, categorical_features="from_dtype", rest=None):
+    """Settle each column of a table as numeric or categorical.
+
+    What is not declared is read from the table if `rest` is "infer".
+    """
     values = _categories_dict(categories, table.positions)
     pairs = _bounds_dict(bounds, table.positions) if isinstance(bounds, Mapping) else {}
-    _refuse_both([table.feature_names[j] for j in sorted(pairs.keys() & values.keys())])
+    names = table.feature_names
+    _refuse_both([names[j] for j in sorted(pairs.keys() & values.keys())])
+    chosen = _categorical_positions(categorical_features, table)
     open_columns = [j for j in range(table.n_columns) if j not in pairs and j not in values]
-    kinds = {j: _kind(table.read(j)) for j in open_columns}
+    kinds = {j: _kind(table.read(j), names[j]) for j in open_columns}
     if not table.typed:
         # A list has no type but that of its values, and these must not decide on the bounds.
         kinds = {j: "numeric" if kind == "bool" else kind for j, kind in kinds.items()}
-    default, listed = _bounds_default(bounds, table, kinds)
-    pairs.update(listed)
+    if chosen is not None:
+        _refuse_contradictions(chosen, pairs, values, names)
+        kinds = {j: _chosen_kind(kind, j in chosen, names[j]) for j, kind in kinds.items()}
+    default, by_place = _bounds_default(bounds, table, kinds)
+    default = rest if default is None else default
+    pairs.update(by_place)
+    infer_text = rest == "infer" or _is_infer(categories)
     inferred, absent = [], {}
     for j, kind in kinds.items():
         if kind == "categorical":
-            values[j] = _check_categories(table.read(j).values, table.feature_names[j])
-        elif kind == "text" or (kind == "empty" and _is_infer(categories) and j not in pairs):
-            _settle_text(table, j, categories, values, inferred, absent)
+            values[j] = _check_categories(_known_values(table.read(j)), names[j])
+        elif kind == "text" or (kind == "empty" and infer_text and j not in pairs):
+            _settle_text(table, j, infer_text, values, inferred, absent)
         elif j not in pairs:
             _settle_number(table, j, kind, default, pairs, inferred, absent)
     ends = [pairs.get(j, (0.0, 0.0)) for j in range(table.n_columns)]
@@ -551,10 +793,67 @@ def _draft(table, bounds, categories):
     )
 
 
-def _settle_text(table, j, categories, values, inferred, absent):
+def _categorical_positions(categorical_features, table):
+    """Return the positions of the columns that are said to be categorical; None: by type."""
+    if categorical_features is None:
+        return set()
+    if isinstance(categorical_features, str):
+        if categorical_features == "from_dtype":
+            return None
+        raise ValueError(_CATEGORICAL_FORMS)
+    entries = np.asarray(categorical_features, dtype=object)
+    if entries.ndim != 1 or isinstance(categorical_features, Mapping):
+        raise TypeError(_CATEGORICAL_FORMS)
+    entries = entries.tolist()
+    if entries and all(isinstance(entry, (bool, np.bool_)) for entry in entries):
+        if len(entries) != table.n_columns:
+            raise ValueError(
+                f"the mask categorical_features has {len(entries)} entries; give one for each of "
+                f"the {table.n_columns} columns of X"
+            )
+        return {j for j, entry in enumerate(entries) if entry}
+    if any(isinstance(entry, (bool, float)) for entry in entries):
+        raise TypeError(_CATEGORICAL_FORMS)
+    found = {}
+    numbered = {j: j for j in range(table.n_columns)}
+    for entry in entries:
+        positions = table.positions if isinstance(entry, str) else numbered
+        found[_position(entry, positions, "categorical_features", found)] = True
+    return set(found)
+
+
+def _refuse_contradictions(chosen, pairs, values, names):
+    """Refuse declarations that `categorical_features` contradicts."""
+    _refuse_both([names[j] for j in sorted(pairs.keys() & chosen)], "categorical_features")
+    numeric = [names[j] for j in sorted(values.keys() - chosen)]
+    if numeric:
+        raise ValueError(
+            f"categories names {listed(numeric)}, which categorical_features does not; name it in "
+            "both or in none"
+        )
+
+
+def _chosen_kind(kind, is_categorical, name):
+    """Return the kind of a column of which `categorical_features` says what it is."""
+    if is_categorical:
+        return "categorical" if kind in ("categorical", "bool") else "text"
+    if kind == "text":
+        raise ValueError(
+            f"column {name!r} holds text, but categorical_features does not name it; name it "
+            "there, or convert it to numbers"
+        )
+    return "bool" if kind == "bool" else "numeric"
+
+
+def _known_values(column):
+    """Return the categories that the type of a column declares."""
+    return column.values if isinstance(column, Coded) else [False, True]
+
+
+def _settle_text(table, j, infer, values, inferred, absent):
     """Find the categories of a column of text, or note that they are absent."""
     name = table.feature_names[j]
-    if _is_infer(categories):
+    if infer:
         values[j] = _infer_categories(table.read(j), name)
         inferred.append(f"categories of {name}")
     else:
@@ -578,34 +877,27 @@ def _settle_number(table, j, kind, default, pairs, inferred, absent):
         pairs[j] = default
 
 
-def _kind(column):
+def _kind(column, name):
     """Return the kind of a column that no parameter names.
 
     An object column is of a kind when all its present entries are; it is "empty" without any, and
     "unclear" if numbers and booleans are mixed or other objects are there.
     """
-    if isinstance(column, _Coded):
+    if isinstance(column, Coded):
         return column.kind
     if column.dtype.kind != "O":
         return "bool" if column.dtype.kind == "b" else "numeric"
-    types = _present_types(column)
+    types = present_types(column)
     if any(issubclass(own, (str, bytes)) for own in types):
         return "text"
     if not types:
         return "empty"
     if all(issubclass(own, (bool, np.bool_)) for own in types):
         return "bool"
+    if holds_dates(types):
+        raise TypeError(dates_message(f"column {name!r}"))
     numeric = all(issubclass(own, (numbers.Real, Decimal)) and own is not bool for own in types)
     return "numeric" if numeric else "unclear"
-
-
-def _present_types(column):
-    """Return the types of the entries of an object column that are not missing."""
-    types = set(map(type, column))
-    floats = {own for own in types if issubclass(own, (float, np.floating))}
-    if floats and all(map(_is_missing, (v for v in column if type(v) in floats))):
-        types -= floats
-    return {own for own in types if own is not type(None) and own.__name__ not in _MISSING_TYPES}
 
 
 def _bounds_dict(bounds, positions):
@@ -650,7 +942,7 @@ def _check_pair(pair, what):
         raise TypeError(f"{what} must be a pair (lo, hi) of numbers")
     if not all(isinstance(end, numbers.Real) for end in pair):
         raise TypeError(f"{what} must be a pair (lo, hi) of numbers")
-    lo, hi = (_real(end) for end in pair)
+    lo, hi = (as_real(end) for end in pair)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         raise ValueError(f"{what} must be finite: give the limits that the values can reach")
     if lo > hi:
@@ -680,10 +972,11 @@ def _categories_dict(categories, positions):
 
 def _check_categories(values, name):
     """Return a list of categories as a tuple of text, numbers and booleans."""
-    if isinstance(values, (str, bytes, Mapping, set, frozenset)) or not hasattr(values, "__iter__"):
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         raise TypeError(f"the categories of {name!r} must be a list")
+    in_order = not isinstance(values, (set, frozenset))
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    if any(map(_is_missing, values)):
+    if any(map(is_missing, values)):
         raise ValueError(
             f"the categories of {name!r} hold a missing value; take it out, missing values need no "
             "category"
@@ -697,12 +990,17 @@ def _check_categories(values, name):
         raise ValueError(f"the categories of {name!r} hold an infinite value; take it out")
     if not values:
         raise ValueError(f"{name!r} has no categories; list those that it can take in categories")
-    if len({_key(value) for value in values}) < len(values):
+    if len({key_of(value) for value in values}) < len(values):
         raise ValueError(
             f"the categories of {name!r} repeat one (numbers are compared as 64-bit floats); list "
             "each once"
         )
-    return tuple(values)
+    return tuple(values if in_order else sorted(values, key=_numbers_first))
+
+
+def _numbers_first(value):
+    """Return what categories of several types are sorted by."""
+    return isinstance(value, str), value
 
 
 def _position(key, positions, parameter, found):
@@ -710,26 +1008,40 @@ def _position(key, positions, parameter, found):
     if key not in positions:
         raise ValueError(
             f"{parameter} names {key!r}, which is not a column of X; its columns are "
-            f"{_listed([name for name in positions if isinstance(name, str)], 20)}"
+            f"{listed([name for name in positions if isinstance(name, str)], 20)}"
         )
     if positions[key] in found:
         raise ValueError(f"{parameter} names the column {key!r} twice, by name and by number")
     return positions[key]
 
 
-def _refuse_both(names):
+def _refuse_both(names, parameter="categories"):
     """Refuse columns that are declared both numeric and categorical."""
     if names:
         raise ValueError(
-            f"both bounds and categories name {_listed(names)}; a column is either numeric or "
+            f"both bounds and {parameter} name {listed(names)}; a column is either numeric or "
             "categorical"
         )
 
 
+def _feature_numbers(column, name):
+    """Return a numeric column as floats."""
+    remedy = (
+        "convert it to numbers (missing values as NaN), or declare it: "
+        f"categories={{{json.dumps(name)}: [...]}}"
+    )
+    return read_numbers(column, f"column {name!r}", remedy)
+
+
+def _refuse_infinite(name):
+    raise ValueError(f"column {name!r} holds infinite values; replace them by its bounds or by NaN")
+
+
 def _infer_bounds(column, name):
     """Read the bounds of a numeric column from its values."""
-    values = _numbers(column, name)
-    _check_finite(values, name)
+    values = _feature_numbers(column, name)
+    if np.isinf(values).any():
+        _refuse_infinite(name)
     values = values[~np.isnan(values)]
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
@@ -737,30 +1049,85 @@ def _infer_bounds(column, name):
 def _infer_categories(column, name):
     """Read the categories of a column of text from its entries, numbers first."""
     try:
-        present = {_key(entry) for entry in set(column) if not _is_missing(entry)}
+        present = {key_of(entry) for entry in set(column) if not is_missing(entry)}
     except TypeError:
-        raise TypeError(_objects(name)) from None
+        raise TypeError(objects_message(f"column {name!r}", ())) from None
     if not all(isinstance(entry, (str, float)) for entry in present):
-        raise TypeError(_objects(name))
-    ordered = sorted(present, key=lambda entry: (isinstance(entry, str), entry))
+        raise TypeError(objects_message(f"column {name!r}", set(map(type, present))))
+    ordered = sorted(present, key=_numbers_first)
     # A column without entries stays categorical: whatever comes later is an unknown category.
     return _check_categories(ordered or [""], name)
 
 
 def _warn_leak(inferred):
-    """Warn of what was read from the data, at the line outside this package that asked for it."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("lumberjack."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(
+    """Warn of what was read from the data."""
+    warn_user(
         f"read from the data: {', '.join(inferred)}. The guarantee takes this for public and does "
         "not cover it; declare it instead, from knowledge that does not come from the data.",
         PrivacyLeakWarning,
-        stacklevel=level,
     )
 
 
+def warn_user(message, category):
+    """Warn at the line outside this package that asked for it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("lumberjack."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
 # Classes and labels
+
+
+class _Target(NamedTuple):
+    """What is declared of the target."""
+
+    classes: np.ndarray | None
+    bounds: tuple | None
+    inferred: list
+    undeclared: list
+
+
+def _settle_target(y, n_records, classes, target_bounds, regression):
+    """Find the classes, or the bounds of the target of a regression."""
+    labels = read_labels(y, n_records)
+    if regression:
+        pair = _read_target_bounds(target_bounds, labels)
+        inferred = ["bounds of y"] if _is_infer(target_bounds) else []
+        return _Target(None, pair, inferred, [_ASK_TARGET] if pair is None else [])
+    known = _read_classes(classes, labels)
+    inferred = ["classes"] if _is_infer(classes) else []
+    return _Target(known, None, inferred, [_ASK_CLASSES] if known is None else [])
+
+
+def _finish(table, draft, target):
+    """Return the domain, or refuse what is not declared; warn of what was inferred."""
+    undeclared = draft.undeclared + target.undeclared
+    if undeclared:
+        raise ValueError("\n".join(undeclared))
+    inferred = draft.inferred + target.inferred
+    if inferred:
+        _warn_leak(inferred)
+    return Domain(
+        table.feature_names,
+        draft.lower,
+        draft.upper,
+        draft.categories,
+        target.classes,
+        inferred,
+        table.names is not None,
+        target.bounds,
+    )
+
+
+def _only_one(name, given, declared):
+    """Return a parameter or what the domain declares instead; both must be the same."""
+    if given is None or declared is None:
+        return declared if given is None else given
+    check = _check_classes if name == "classes" else _check_target_bounds
+    if _is_infer(given) or not np.array_equal(check(given), declared):
+        raise ValueError(f"{name} and the domain declare different {name}; leave one of them out")
+    return declared
 
 
 def _read_classes(classes, labels):
@@ -782,7 +1149,9 @@ def _read_target_bounds(target_bounds, labels):
     values = _target_numbers(labels)
     low, high = float(values.min()), float(values.max())
     if low == high:
-        raise ValueError("y holds one value only; give target_bounds")
+        raise ValueError(
+            "target_bounds cannot be read from one sample, or from one value of y; declare them"
+        )
     return _check_target_bounds((low, high))
 
 
@@ -803,11 +1172,14 @@ def _check_target_bounds(target_bounds):
 
 def _target_numbers(labels):
     """Return the target as 64-bit floats."""
-    values = _numbers(labels, "y").astype(np.float64)
-    _check_finite(values, "y")
+    values = read_numbers(labels, "y", "a regression needs a number for each record")
     if np.isnan(values).any():
         raise ValueError("y holds a missing value (NaN); leave out its records")
-    return values
+    if np.isinf(values).any():
+        raise ValueError(
+            "y holds infinite values; replace them by target_bounds, or leave them out"
+        )
+    return values.astype(np.float64)
 
 
 def _check_classes(classes):
@@ -815,7 +1187,7 @@ def _check_classes(classes):
     if isinstance(classes, (str, bytes, Mapping)) or not hasattr(classes, "__iter__"):
         raise TypeError('classes must be a list of labels or "infer"')
     values = [value.item() if isinstance(value, np.generic) else value for value in classes]
-    if any(map(_is_missing, values)):
+    if any(map(is_missing, values)):
         raise ValueError("classes holds a missing value; list the labels only")
     _check_label_types({type(value) for value in values}, "classes")
     found = _sorted_labels(values)
@@ -828,7 +1200,7 @@ def _check_classes(classes):
 
 def _infer_classes(labels):
     """Read the classes from labels."""
-    if isinstance(labels, _Coded):
+    if isinstance(labels, Coded):
         if (labels.codes < 0).any():
             raise ValueError(_MISSING_LABEL)
         values = [labels.values[code] for code in np.unique(labels.codes)]
@@ -836,7 +1208,7 @@ def _infer_classes(labels):
         return _sorted_labels(values)
     if labels.dtype.kind != "O":
         return _sorted_labels(labels)
-    if any(map(_is_missing, labels)):
+    if any(map(is_missing, labels)):
         raise ValueError(_MISSING_LABEL)
     _check_label_types(set(map(type, labels)), "y")
     return _sorted_labels(set(labels))
@@ -872,116 +1244,62 @@ def _sorted_labels(values):
     return array
 
 
-def _read_labels(y, n_records=None):
-    """Return labels as a column, checked against the number of records."""
+def _refuse_other_kind(labels, known):
+    """Refuse text where classes are numbers, and the other way round."""
+    types = {type(v) for v in labels.values} if isinstance(labels, Coded) else {labels.dtype.type}
+    if types == {np.object_}:
+        types = present_types(labels)
+    for what, text in (("text", str), ("numbers", (numbers.Real, np.bool_))):
+        if any(issubclass(own, text) for own in types) and not isinstance(known[0], text):
+            raise ValueError(f"y holds {what}, which the classes are not; convert it to their type")
+
+
+def read_labels(y, n_records=None):
+    """Return labels or targets as a column, checked against the number of records.
+
+    A column that it returned is returned as it is.
+    """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     if issparse(y):
         raise TypeError("y is sparse; pass a dense array of one label for each record")
     labels = _read_target(y)
-    if n_records is not None and _length(labels) != n_records:
+    if n_records is not None and length(labels) != n_records:
         raise ValueError("X and y differ in their numbers of records; give one label for each")
     return labels
 
 
 def _read_target(y):
     """Return one-dimensional labels, or the column of a table of one column, as a column."""
+    if isinstance(y, Coded):
+        return y
     if hasattr(type(y), "columns"):
-        table = _read_table(y)
+        table = read_table(y)
         _check_one_column(table.n_columns)
         return table.read(0)
-    if _is_pandas(y):
-        return _plain(_read_pandas(y), "y")
-    array = _as_array(y, "y")
+    if is_pandas(y):
+        return plain_column(read_pandas(y), "y")
+    array = as_array(y, "y")
     if array.ndim == 2:
         _check_one_column(array.shape[1])
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError("y should be a 1d array of one label for each record")
-    return _plain(array, "y")
+    return plain_column(array, "y")
 
 
 def _check_one_column(n_columns):
     """Refuse several targets, and warn like scikit-learn of a table of one."""
     if n_columns != 1:
         raise ValueError("y should be a 1d array; several targets are not supported")
-    warnings.warn(
+    warn_user(
         "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
         "to (n_samples, ), for example using ravel().",
         DataConversionWarning,
-        stacklevel=2,
     )
 
 
-# Tables: arrays and frames as columns
-
-
-class _Coded(NamedTuple):
-    """A column of a categorical type, or of booleans some of which are missing."""
-
-    codes: np.ndarray  # positions in values, -1 where missing
-    values: list
-    kind: str = "categorical"  # or "bool"
-
-
-class _Table(NamedTuple):
-    """A table read by columns; a column is a numeric or object array, or _Coded."""
-
-    n_records: int
-    names: tuple | None  # None for a table whose columns are numbered
-    feature_names: tuple
-    positions: dict  # from name or number to position
-    read: Callable
-    typed: bool = True  # False for lists, whose types are only those of their values
-
-    @property
-    def n_columns(self):
-        return len(self.feature_names)
-
-
-def _read_table(X, feature_names=None):
-    """Return an array or frame as a table."""
-    if issparse(X):
-        raise TypeError("Sparse data was passed for X, but dense data is required; use X.toarray()")
-    if not hasattr(type(X), "columns"):  # of a lazy frame, the attribute itself would warn
-        labels, shape, read = _array_columns(X)
-    elif _is_pandas(X):
-        labels, shape = list(X.columns), X.shape
-        read = _pandas_column(X)
-    else:
-        frame = _eager_frame(X)
-        labels, shape = frame.columns, frame.shape
-        read = _narwhals_column(frame)
-    names = _text_names(labels)
-    if feature_names is not None:
-        names = _given_names(feature_names, names, shape[1])
-    shown = names or tuple(f"x{j}" for j in range(shape[1]))
-    _check_shape(shape)
-    positions = {name: j for j, name in enumerate(shown)}
-    if not _text_names(labels):
-        positions.update({label: j for j, label in enumerate(labels)})
-    return _Table(
-        shape[0],
-        names,
-        shown,
-        positions,
-        lambda j: _plain(read(j), f"column {shown[j]!r}"),
-        hasattr(X, "dtype") or hasattr(type(X), "columns"),
-    )
-
-
-def _array_columns(X):
-    """Return the labels, the shape and the reader of columns of an array-like."""
-    array = _as_array(X, "X")
-    if array.ndim < 2:
-        raise ValueError(
-            f"Expected 2D array, got {array.ndim}D array instead. Reshape your data either using "
-            "array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it "
-            "contains a single sample."
-        )
-    if array.ndim > 2:
-        raise ValueError(f"Found array with dim {array.ndim}, while dim <= 2 is required for X.")
-    return list(range(array.shape[1])), array.shape, lambda j: array[:, j]
+# Columns and rows of the encoded matrix
 
 
 def _is_float_array(X, n_features):
@@ -997,174 +1315,6 @@ def _empty_codes(n_records, n_features, layout, spare):
         return encoded, encoded[:, :n_features]
     encoded = np.empty((n_features + spare, n_records), dtype=np.float32)
     return encoded, encoded[:n_features].T
-
-
-def _as_array(X, what):
-    """Return an array-like as an array in which text has not swallowed numbers."""
-    if isinstance(X, np.ma.MaskedArray):
-        X, mask = X.data.astype(object), np.ma.getmaskarray(X)
-        X[mask] = None
-    try:
-        array = np.asarray(X)
-        if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-            array = np.asarray(X, dtype=object)
-    except ValueError:
-        raise ValueError(
-            f"{what} is not rectangular; give each record the same number of entries"
-        ) from None
-    return array
-
-
-def _pandas_column(X):
-    """Return the reader of columns of a pandas frame."""
-    return lambda j: _read_pandas(X.iloc[:, j])
-
-
-def _is_pandas(X):
-    """Tell a pandas frame or series by its ways; the package itself need not be there."""
-    return hasattr(X, "iloc")
-
-
-def _read_pandas(series):
-    """Return a pandas series as a column."""
-    dtype = series.dtype
-    if isinstance(dtype, np.dtype):
-        return series.to_numpy()
-    if hasattr(dtype, "categories"):
-        return _Coded(np.asarray(series.cat.codes), list(dtype.categories))
-    if getattr(dtype, "kind", "O") not in "biuf":
-        return np.asarray(series, dtype=object)
-    if not series.isna().any():
-        return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", dtype.type))
-    return _numbers_or_booleans(series.to_numpy(dtype=np.float64, na_value=math.nan), dtype.kind)
-
-
-def _narwhals():
-    """Return narwhals, which reads the frames of other libraries than pandas."""
-    try:
-        import narwhals
-    except ImportError:
-        raise TypeError(
-            "X is a frame that is not from pandas: install narwhals (pip install narwhals), or "
-            "convert it with X.to_pandas()"
-        ) from None
-    return narwhals
-
-
-def _eager_frame(X):
-    """Return a frame of another library than pandas as a frame of narwhals."""
-    nw = _narwhals()
-    try:
-        return nw.from_native(X, eager_only=True)
-    except TypeError:
-        raise TypeError(
-            "X is not a frame that can be read; collect a lazy frame with X.collect(), or pass an "
-            "array or a pandas or polars DataFrame"
-        ) from None
-
-
-def _narwhals_column(frame):
-    """Return the reader of columns of a narwhals frame."""
-    return lambda j: _read_narwhals(frame[frame.columns[j]])
-
-
-def _read_narwhals(series):
-    """Return a narwhals series as a column.
-
-    The categories of an Enum are declared by the type; those of a Categorical come from the data,
-    so it is read as text.
-    """
-    nw = _narwhals()
-    dtype = series.dtype
-    if dtype.is_numeric() or dtype == nw.Boolean:
-        if not series.is_null().any():
-            return series.to_numpy()
-        kind = "b" if dtype == nw.Boolean else "f"
-        return _numbers_or_booleans(series.cast(nw.Float64).to_numpy(), kind)
-    if dtype == nw.Enum:
-        values = list(dtype.categories)
-        codes = _look_up(_objects_of(series.cast(nw.String).to_list()), values)
-        return _Coded(np.where(np.isnan(codes), -1, codes).astype(np.int64), values)
-    if dtype == nw.Categorical:
-        series = series.cast(nw.String)
-    return _objects_of(series.to_list())
-
-
-def _numbers_or_booleans(values, kind):
-    """Return a column of floats, which stand for booleans if its type is of kind "b"."""
-    if kind != "b":
-        return values
-    return _Coded(np.where(np.isnan(values), -1, values).astype(np.int8), [False, True], "bool")
-
-
-def _objects_of(entries):
-    """Return a list as an object array of one dimension."""
-    array = np.empty(len(entries), dtype=object)
-    array[:] = entries
-    return array
-
-
-def _plain(column, what):
-    """Return a column with text as objects; refuse types that are neither numbers nor text."""
-    if isinstance(column, _Coded) or column.dtype.kind in "biufO":
-        return column
-    kind = column.dtype.kind
-    if kind in "UT":
-        return column.astype(object)
-    if kind == "c":
-        raise ValueError(f"Complex data not supported: {what} is complex; pass real numbers")
-    if kind in "mM" and np.isnat(column).all():
-        return np.full(column.shape, math.nan)
-    if kind in "mM":
-        raise TypeError(f"{what} holds dates or durations; convert it to numbers or to text")
-    raise TypeError(f"{what} holds bytes or records; convert it to numbers or to text")
-
-
-def _length(column):
-    """Return the number of entries of a column."""
-    return len(column.codes if isinstance(column, _Coded) else column)
-
-
-def _slice(column, start, end):
-    """Return a part of a column."""
-    if isinstance(column, _Coded):
-        return column._replace(codes=column.codes[start:end])
-    return column[start:end]
-
-
-def _text_names(labels):
-    """Return the names of columns, or None if they are not text."""
-    text = [isinstance(label, str) for label in labels]
-    repeated = [label for label in dict.fromkeys(labels) if labels.count(label) > 1]
-    if repeated:
-        raise ValueError(f"X repeats the column names {_listed(repeated)}; rename the columns")
-    if any(text) and not all(text):
-        raise TypeError(
-            "Feature names are only supported if all input features have string names; convert "
-            "them with X.columns = X.columns.astype(str)"
-        )
-    return tuple(map(str, labels)) if all(text) and text else None
-
-
-def _given_names(given, names, n_columns):
-    """Return the names of columns that a parameter gives, which must not contradict the table."""
-    given = tuple(given)
-    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
-        raise TypeError("feature_names must be distinct text")
-    if len(given) != n_columns:
-        raise ValueError(f"feature_names has {len(given)} names, but X has {n_columns} columns")
-    if names is not None and names != given:
-        raise ValueError("feature_names differ from the column names of X; leave them out")
-    return given
-
-
-def _check_shape(shape):
-    """Refuse an empty table."""
-    if shape[0] == 0:
-        raise ValueError("X has 0 sample(s) while a minimum of 1 is required.")
-    if shape[1] == 0:
-        # In the words of scikit-learn, except for the number of records.
-        raise ValueError("X has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required.")
 
 
 def _check_names(names, expected):
@@ -1187,141 +1337,6 @@ def _bullets(names):
     return "".join(f"- {name}\n" for name in names[:5]) + ("- ...\n" if len(names) > 5 else "")
 
 
-# Entries
-
-
-_MISSING_TYPES = ("NAType", "NaTType")  # of pandas, which need not be there
-
-
-def _is_missing(entry):
-    """Tell whether an entry of an object column is missing."""
-    if entry is None or type(entry).__name__ in _MISSING_TYPES:
-        return True
-    if isinstance(entry, (np.datetime64, np.timedelta64)):
-        return bool(np.isnat(entry))
-    return isinstance(entry, numbers.Number) and bool(entry != entry)
-
-
-def _real(entry):
-    """Return a number as a 64-bit float, a large integer as the largest one."""
-    try:
-        return float(entry)
-    except OverflowError:
-        return math.copysign(sys.float_info.max, 1 if entry > 0 else -1)
-
-
-def _key(entry):
-    """Return what categories are compared by: numbers as 64-bit floats, all else as it is.
-
-    Integers are rounded too, so that it makes no difference that one missing value in a column
-    turns its integers into floats.
-    """
-    return _real(entry) if isinstance(entry, (numbers.Real, Decimal)) else entry
-
-
-def _numbers(column, name):
-    """Return a numeric column as 32- or 64-bit floats, missing values as NaN.
-
-    Integers become 64-bit floats before anything else, for the reason given in `_key`.
-    """
-    if isinstance(column, _Coded):
-        values = _numbers(_objects_of([*column.values, None]), name)
-        return values[column.codes]
-    if column.dtype.kind != "O":
-        small = column.dtype.kind == "f" and column.dtype.itemsize <= 4
-        return column.astype(np.float32 if small else np.float64, copy=False)
-    types = set(map(type, column))
-    if any(issubclass(own, (str, bytes)) for own in types):
-        raise ValueError(
-            f"the numeric column {name!r} holds text; convert it to numbers (missing values as "
-            f"NaN), or declare it: categories={{{json.dumps(name)}: [...]}}"
-        )
-    if types <= {int, float, bool, type(None)}:
-        try:
-            return column.astype(np.float64)  # None becomes NaN
-        except OverflowError:
-            pass
-    try:
-        return np.array([math.nan if _is_missing(v) else _real(v) for v in column])
-    except (TypeError, ValueError):
-        raise TypeError(_objects(name)) from None
-
-
-def _objects(name):
-    """Return the message about entries that are neither numbers nor text."""
-    return (
-        f"column {name!r} holds objects, but each argument must be a string or a real number; "
-        "convert the column to numbers or to text"
-    )
-
-
-def _check_finite(values, name):
-    """Refuse infinite values."""
-    if np.isinf(values).any():
-        _refuse_infinite(name)
-
-
-def _refuse_infinite(name):
-    raise ValueError(f"column {name!r} holds infinite values; replace them by its bounds or by NaN")
-
-
-def _look_up(column, values):
-    """Return the place of each entry in a list of values, as floats: UNKNOWN, NaN if missing."""
-    places = _places(values)
-    if isinstance(column, _Coded):
-        recode = [_place(value, places) for value in column.values]
-        return np.array([*recode, math.nan], dtype=np.float32)[column.codes]
-    if column.dtype.kind == "O":
-        return _look_up_objects(column, places)
-    return _look_up_numbers(column.astype(np.float64), places)
-
-
-def _places(values):
-    """Return the place of each of a list of values, by what they are compared by."""
-    return {_key(value): float(place) for place, value in enumerate(values)}
-
-
-def _number_keys(places):
-    """Return the numbers among the keys in order, and their places."""
-    keys = sorted(key for key in places if isinstance(key, float))
-    return np.array(keys), np.array([places[key] for key in keys])
-
-
-def _look_up_objects(column, places):
-    """Look up the entries of an object column: all at once, and what is not found one by one."""
-    entries = column.tolist()
-    try:
-        found = map({None: math.nan, **places}.get, entries, repeat(UNKNOWN))
-        codes = np.fromiter(found, dtype=np.float32, count=len(entries))
-    except TypeError:  # an entry without hash
-        codes = np.full(len(entries), UNKNOWN, dtype=np.float32)
-    for i in np.flatnonzero(codes == UNKNOWN):
-        codes[i] = _place(entries[i], places)
-    return codes
-
-
-def _place(entry, places):
-    """Look up one entry."""
-    if _is_missing(entry):
-        return math.nan
-    try:
-        return places.get(_key(entry), UNKNOWN)
-    except TypeError:
-        return UNKNOWN
-
-
-def _look_up_numbers(values, places):
-    """Look up the entries of a numeric column by bisection."""
-    keys, order = _number_keys(places)
-    codes = np.full(values.shape, UNKNOWN, dtype=np.float32)
-    if keys.size:
-        at = np.minimum(np.searchsorted(keys, values), keys.size - 1)
-        known = keys[at] == values
-        codes[known] = order[at[known]]
-    codes[np.isnan(values)] = math.nan
-    return codes
-
-
 # Messages and the dict form
 
 
@@ -1329,6 +1344,10 @@ _MISSING_LABEL = "y holds a missing label (NaN or None); leave out the records w
 _BOUNDS_FORMS = (
     'bounds must be None, "infer", a pair (lo, hi) for all numeric columns, a pair of arrays '
     "(lows, highs) of equal lengths, or a dict from column to pair"
+)
+_CATEGORICAL_FORMS = (
+    'categorical_features must be "from_dtype", None, a mask with one boolean for each column, or '
+    "a list of numbers or names of columns"
 )
 _ASK_CLASSES = (
     "The classes of y are not declared. Write classes=[...] with all labels that y can hold. Or "
@@ -1347,7 +1366,7 @@ _ASK = {
         "(lo, hi)",
     ),
     "categories": (
-        "The categories of the text columns {names} are not declared. Write categories={line} "
+        "The categories of the columns {names} are not declared. Write categories={line} "
         'with all values of interest. Or categories="infer" reads them from the data, which '
         "the guarantee does not cover.",
         "[...]",
@@ -1365,6 +1384,41 @@ def _ask(what, names):
     text, placeholder = _ASK[what]
     line = ", ".join(f"{json.dumps(name)}: {placeholder}" for name in names)
     return text.format(names=", ".join(map(repr, names)), line="{" + line + "}")
+
+
+def _check_fields(domain):
+    """Refuse what a file or a caller gives that is no domain."""
+    names = tuple(domain.feature_names)
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise TypeError("the columns of a domain must have distinct names of text")
+    if not len(names) == len(domain.lower) == len(domain.upper) == len(domain.categories):
+        raise ValueError("a domain needs bounds and categories, or None, for each of its columns")
+    inferred = domain.inferred
+    if isinstance(inferred, str) or not isinstance(inferred, Iterable):
+        raise TypeError("inferred must be a list of text")
+    if not all(isinstance(own, str) for own in inferred):
+        raise TypeError("inferred must be a list of text")
+    if not isinstance(domain.named, bool):
+        raise TypeError("named must be true or false")
+
+
+def as_domain(given):
+    """Return a domain from what the parameter `domain` of an estimator can be."""
+    if isinstance(given, Domain):
+        return given
+    if isinstance(given, Mapping):
+        return Domain.from_dict(given)
+    if isinstance(given, (str, PathLike)):
+        return Domain.from_json(given)
+    raise TypeError("domain must be a Domain, a dict as Domain.from_dict takes, or a JSON file")
+
+
+def _unique_keys(pairs):
+    """Return the pairs of a JSON object as a dict, no key twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("the domain names a column twice")
+    return found
 
 
 def _is_infer(parameter):
@@ -1416,12 +1470,6 @@ def _short(end):
     """Return a 32-bit float as the shortest number that rounds to it."""
     value = float(str(end))
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
-
-
-def _listed(values, most=6):
-    """Return values in one line, the first few of many."""
-    values = list(values)
-    return ", ".join(map(repr, values[:most])) + (", ..." if len(values) > most else "")
 
 
 def _frozen(array):

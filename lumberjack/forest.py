@@ -1,21 +1,33 @@
 """The estimators: check, calibrate, grow, add noise, hold the result."""
 
-import functools
-import warnings
+from numbers import Real
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lumberjack import _forest, _predict, _tree, accounting, guide, ledger, noise, privacy
-from lumberjack.domain import Domain, PrivacyLeakWarning
-from lumberjack.leaves import combine, release_leaves
+from lumberjack.domain import Domain, PrivacyLeakWarning, as_domain, read_labels, warn_user
+from lumberjack.leaves import (
+    SCORE_VOTE,
+    SMALLEST_PROBABILITY,
+    balanced_weights,
+    release_leaves,
+    reweight,
+)
 from lumberjack.parameters import (
     MAX_DEPTH,
+    REFUSED,
     check_choice,
     check_integer,
     check_real,
+    check_verbose,
+    explain_refused,
+    read_weights,
+    refusal,
+    resolve_class_weight,
     resolve_shares,
 )
 from lumberjack.threads import Progress, count_threads, run_interruptibly, run_threads
@@ -23,6 +35,10 @@ from lumberjack.trees import path_matrix, read_tree
 
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
+
+FORMAT_VERSION = 1  # of pickles
+
+LARGE_EPSILON = 20  # scikit-learn's checks of accuracy, with 300 records or less, need as much
 
 # Below this many rows a thread, starting threads costs more than it gains; in a fit, below this
 # many records times trees.
@@ -45,8 +61,48 @@ class BaseLumberjack(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
-        tags.non_deterministic = self.random_state is None
+        tags.input_tags.sparse = True
         return tags
+
+    @property
+    def _poor_score(self):
+        """The tag of this name: a few hundred records are too few at this epsilon."""
+        return isinstance(self.epsilon, Real) and self.epsilon < LARGE_EPSILON
+
+    def set_params(self, **params):
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params
+            As in the constructor.
+
+        Returns
+        -------
+        self
+        """
+        for name in params:
+            if name in REFUSED:
+                raise ValueError(refusal(name))
+        return super().set_params(**params)
+
+    def _declare(self, X, y, **target):
+        """The domain of a table, declared by `domain` or by the other parameters."""
+        columns = {
+            "bounds": self.bounds,
+            "categories": self.categories,
+            "categorical_features": self.categorical_features,
+        }
+        if self.domain is None:
+            return Domain.declare(X, y, **columns, **target)
+        given = [
+            name
+            for name, value in columns.items()
+            if not (value is None or isinstance(value, str) and value == "from_dtype")
+        ]
+        if given:
+            raise ValueError(f"domain declares all columns; leave out {' and '.join(given)}")
+        return as_domain(self.domain).match(X, y, **target)
 
     def _fit(self, X, y, n_classes, domain, encode_target):
         """Grow a private forest and set all fitted attributes.
@@ -74,7 +130,7 @@ class BaseLumberjack(BaseEstimator):
         if encoded.shape[1] > MAX_RECORDS:
             raise ValueError("X has too many rows: at most 2^31 - 1 can be fitted")
         if bits.seeded:
-            warnings.warn(SEEDED, PrivacyLeakWarning, stacklevel=3)
+            warn_user(SEEDED, PrivacyLeakWarning)
         if self.verbose:
             print(report)
         # Between here and the noise everything is private. Attributes are set only at the end, so
@@ -85,6 +141,9 @@ class BaseLumberjack(BaseEstimator):
         nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = grown
         released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits, unit)
         validate_data(self, X, y, skip_check_array=True)
+        if domain.named and hasattr(type(X), "columns"):
+            # Of the frames of newer libraries older versions of scikit-learn see no names.
+            self.feature_names_in_ = np.array(domain.feature_names, dtype=object)
         fitted = {
             "domain_": domain,
             "privacy_": report,
@@ -100,7 +159,10 @@ class BaseLumberjack(BaseEstimator):
         self.__dict__.pop("leaf_counts_", None)
         self.__dict__.update(fitted)
         if self.verbose:
+            from lumberjack import inspection
+
             print(f"released {self.n_estimators} trees with {len(votes)} leaves")
+            print(*(f"{line}\n" for line in inspection.advise(self)), sep="", end="")
         return self
 
     def _check_parameters(self):
@@ -114,6 +176,7 @@ class BaseLumberjack(BaseEstimator):
         check_real("delta", self.delta)
         if self.threshold is not None:
             check_real("threshold", self.threshold)
+        check_verbose(self.verbose)
         count_threads(self.n_jobs)
         resolve_shares(self.budget_shares, self.splitter, self.accounting)
 
@@ -182,6 +245,7 @@ class BaseLumberjack(BaseEstimator):
                 bits,
                 unit=unit,
                 n_threads=min(n_threads, self.n_estimators),
+                overwrite_X=True,
                 stop=stop,
                 done=progress and progress.done,
             )
@@ -201,21 +265,26 @@ class BaseLumberjack(BaseEstimator):
                 self.leaf_votes_,
                 n_threads,
             )
-            return votes, of_score
+            _predict.to_probabilities(
+                votes, self.class_prior_, of_score, SCORE_VOTE, SMALLEST_PROBABILITY, n_threads
+            )
+            return votes
 
-        votes, of_score = self._predict_by_threads(X, work)
-        total = functools.reduce(np.add, votes.T)[:, None]  # sum(axis=1) takes five times as long
-        silent = total[:, 0] == 0
-        votes[silent] = self.class_prior_
-        total[silent] = 1
-        return votes / total if of_score is None else combine(votes / total, of_score)
+        return self._predict_by_threads(X, work)
 
     def __getstate__(self):
         state = super().__getstate__()
         charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
-        return {**state, "ledger": charged}
+        return {**state, "ledger": charged, "format_version": FORMAT_VERSION}
 
     def __setstate__(self, state):
+        state = dict(state)
+        found = state.pop("format_version", None)
+        if found != FORMAT_VERSION:
+            raise ValueError(
+                f"this pickle has format version {found}, but lumberjack {privacy.version()} reads "
+                f"version {FORMAT_VERSION}; load it with the version of lumberjack that wrote it"
+            )
         charged = ledger.ledger_from_pickle(state.get("ledger"))
         super().__setstate__({**state, "ledger": charged})
 
@@ -224,7 +293,7 @@ class BaseLumberjack(BaseEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
 
         Returns
         -------
@@ -243,7 +312,7 @@ class BaseLumberjack(BaseEstimator):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
 
         Returns
         -------
@@ -259,6 +328,20 @@ class BaseLumberjack(BaseEstimator):
         return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
 
     @property
+    def feature_importances_(self):
+        """How much each feature matters to the released forest, summing to 1; costs no privacy.
+
+        Returns
+        -------
+        float64 ndarray of shape (n_features,)
+            See `inspection.feature_importances` for what it means.
+        """
+        from lumberjack import inspection  # not needed to fit and to predict
+
+        check_is_fitted(self)
+        return inspection.feature_importances(self)
+
+    @property
     def trees_(self):
         """The released trees, a list of `Tree`."""
         check_is_fitted(self)
@@ -269,6 +352,10 @@ class BaseLumberjack(BaseEstimator):
             )
             for t in range(len(self.tree_offsets_) - 1)
         ]
+
+    def _record_exact_score(self):
+        if ledger.record_exact_score(self.ledger, type(self).__name__):
+            warn_user(ledger.EXACT_SCORE, PrivacyLeakWarning)
 
     def _encode_rows(self, X, n_threads=1):
         """Encoded rows with their score columns, and the score's probabilities (or None).
@@ -286,7 +373,7 @@ class BaseLumberjack(BaseEstimator):
             return encoded.T, None
         probabilities = np.empty((encoded.shape[1], score.n_scores))
         score.fill_columns(encoded, n_threads, probabilities)
-        return encoded.T, guide.class_probabilities(probabilities)
+        return encoded.T, probabilities
 
     def _predict_by_threads(self, X, work):
         """Call ``work(n_threads)`` with as many threads as pay off for a table."""
@@ -309,7 +396,8 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
     n_estimators : int, default=20
         Number of trees.
     epsilon : float, default=1.0
-        Privacy parameter. Infinity means no noise and no privacy.
+        Privacy parameter. Infinity means no noise and no privacy. A finite epsilon above about 14
+        is refused with ``delta=1e-6``, as the samplers' finite precision then exceeds delta.
     delta : float, default=1e-6
         Privacy parameter, well below one over the number of records.
     max_depth : int, default=31
@@ -335,8 +423,19 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         Public bounds of the numeric columns.
     categories : dict or "infer", default=None
         Public categories of the categorical columns. A pandas categorical column declares its own.
+    categorical_features : "from_dtype", array-like or None, default="from_dtype"
+        Which columns are categorical: "from_dtype", those in `categories`, those of a categorical
+        type and those of text; otherwise a mask, or numbers or names of columns, or None for no
+        column, as in scikit-learn's `HistGradientBoostingClassifier`.
+    domain : Domain, dict or path of a JSON file, default=None
+        Declares the columns, and perhaps the target, instead of these parameters.
     classes : array-like or "infer", default=None
         Public class labels.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, 1 for those that a dict does not name. "balanced": in inverse
+        proportion to how often the noisy counts say that they occur. Probabilities become what
+        they were if each class were as many times likelier, which moves the decision threshold.
+        That is post-processing: it costs no privacy and changes no tree (``leaf="counts"`` only).
     n_jobs : int, default=None
         Threads, as in scikit-learn; the result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -372,6 +471,22 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         What each leaf adds to the classes.
     class_prior_ : float64 array of shape (n_classes,)
         Answer where no leaf has a vote.
+    class_weight_ : float64 array of shape (n_classes,)
+        Weights of the classes, of which the largest is 1 (with `class_weight` only). They shift
+        `predict_proba`, and are not in `leaf_votes_` and `class_prior_`.
+    feature_importances_ : float64 array of shape (n_features,)
+
+    Notes
+    -----
+    Weights of records (`sample_weight`), more trees later (`warm_start`) and monotonic constraints
+    are refused: the noise is calibrated for records that count once and for the trees that were
+    asked for, and leaves with noise of their own keep no order.
+
+    To move the decision threshold costs nothing if the number comes from elsewhere: `class_weight`,
+    or scikit-learn's ``FixedThresholdClassifier(FrozenEstimator(model), threshold=0.3)``. To tune
+    it, or to calibrate the probabilities, reads records: give `TunedThresholdClassifierCV` (with
+    ``cv="prefit"``) or `CalibratedClassifierCV` the frozen model and public records. With private
+    records what they add lies outside the guarantee, whatever a `PrivacyLedger` counts.
 
     Examples
     --------
@@ -388,6 +503,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
     ...
     """
 
+    @explain_refused
     def __init__(
         self,
         n_estimators=20,
@@ -403,7 +519,10 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         records_per_unit=1,
         bounds=None,
         categories=None,
+        categorical_features="from_dtype",
+        domain=None,
         classes=None,
+        class_weight=None,
         n_jobs=None,
         random_state=None,
         ledger=None,
@@ -421,18 +540,27 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         self.records_per_unit = records_per_unit
         self.bounds = bounds
         self.categories = categories
+        self.categorical_features = categorical_features
+        self.domain = domain
         self.classes = classes
+        self.class_weight = class_weight
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.ledger = ledger
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = self._poor_score
+        return tags
+
+    @explain_refused
     def fit(self, X, y):
         """Grow a private forest.
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
 
         Returns
@@ -449,11 +577,16 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
             A ledger has too little left for this fit (a ValueError, too).
         """
         self._check_parameters()
-        domain = Domain.declare(
-            X, y, bounds=self.bounds, categories=self.categories, classes=self.classes
-        )
+        y = read_labels(y)
+        domain = self._declare(X, y, classes=self.classes)
+        weights = resolve_class_weight(self.class_weight, domain.classes, self.leaf)
         self._fit(X, y, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
         self.classes_ = domain.classes
+        self.__dict__.pop("class_weight_", None)
+        if isinstance(weights, str):
+            weights = balanced_weights(self.leaf_counts_, self.privacy_.calibration.sigma_leaves)
+        if weights is not None:
+            self.class_weight_ = weights
         return self
 
     def predict_proba(self, X):
@@ -461,7 +594,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
             Values outside the bounds, unknown categories and missing values are routed, never an
             error.
 
@@ -470,20 +603,22 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         ndarray of shape (n_samples, n_classes)
             In the order of ``classes_``.
         """
-        return self._probabilities(X)
+        probabilities = self._probabilities(X)
+        weights = getattr(self, "class_weight_", None)
+        return probabilities if weights is None else reweight(probabilities, weights)
 
     def predict(self, X):
         """The most probable class.
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        probabilities = self._probabilities(X)
+        probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
     def score(self, X, y, sample_weight=None):
@@ -494,17 +629,20 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
+            A label that is not in ``classes_`` counts as wrong.
         sample_weight : array-like of shape (n_samples,), default=None
 
         Returns
         -------
         float
         """
-        if ledger.record_exact_score(self.ledger, type(self).__name__):
-            warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
-        return super().score(X, y, sample_weight)
+        self._record_exact_score()
+        predicted = np.argmax(self.predict_proba(X), axis=1)
+        codes = self.domain_.encode_classes(y, n_records=len(predicted), allow_unknown=True)
+        weights = read_weights(sample_weight, len(predicted))
+        return float(accuracy_score(codes, predicted, sample_weight=weights))
 
 
 class LumberjackRegressor(RegressorMixin, BaseLumberjack):
@@ -521,7 +659,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
     n_estimators : int, default=20
         Number of trees.
     epsilon : float, default=1.0
-        Privacy parameter. Infinity means no noise and no privacy.
+        Privacy parameter. Infinity means no noise and no privacy. A finite epsilon above about 14
+        is refused with ``delta=1e-6``, as the samplers' finite precision then exceeds delta.
     delta : float, default=1e-6
         Privacy parameter, well below one over the number of records.
     max_depth : int, default=31
@@ -545,6 +684,12 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         Public bounds of the numeric columns.
     categories : dict or "infer", default=None
         Public categories of the categorical columns. A pandas categorical column declares its own.
+    categorical_features : "from_dtype", array-like or None, default="from_dtype"
+        Which columns are categorical: "from_dtype", those in `categories`, those of a categorical
+        type and those of text; otherwise a mask, or numbers or names of columns, or None for no
+        column, as in scikit-learn's `HistGradientBoostingClassifier`.
+    domain : Domain, dict or path of a JSON file, default=None
+        Declares the columns, and perhaps the target, instead of these parameters.
     target_bounds : pair or "infer", default=None
         Public bounds of the target.
     n_jobs : int, default=None
@@ -581,6 +726,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         What each leaf adds to both.
     class_prior_ : float64 array of shape (2,)
         Answer where no leaf has a vote.
+    feature_importances_ : float64 array of shape (n_features,)
 
     Examples
     --------
@@ -595,6 +741,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
 
     soft_labels = True
 
+    @explain_refused
     def __init__(
         self,
         n_estimators=20,
@@ -609,6 +756,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         records_per_unit=1,
         bounds=None,
         categories=None,
+        categorical_features="from_dtype",
+        domain=None,
         target_bounds=None,
         n_jobs=None,
         random_state=None,
@@ -626,18 +775,26 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         self.records_per_unit = records_per_unit
         self.bounds = bounds
         self.categories = categories
+        self.categorical_features = categorical_features
+        self.domain = domain
         self.target_bounds = target_bounds
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.ledger = ledger
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._poor_score
+        return tags
+
+    @explain_refused
     def fit(self, X, y):
         """Grow a private forest.
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             Values outside `target_bounds` are clipped.
 
@@ -653,14 +810,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
             A ledger has too little left for this fit (a ValueError, too).
         """
         self._check_parameters()
-        domain = Domain.declare(
-            X,
-            y,
-            bounds=self.bounds,
-            categories=self.categories,
-            target_bounds=self.target_bounds,
-            regression=True,
-        )
+        y = read_labels(y)
+        domain = self._declare(X, y, target_bounds=self.target_bounds, regression=True)
         return self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
 
     def _label_unit(self, calibration, domain):
@@ -675,7 +826,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
 
         Returns
         -------
@@ -693,7 +844,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
 
         Parameters
         ----------
-        X : DataFrame or array-like of shape (n_samples, n_features)
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
 
@@ -701,6 +852,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         -------
         float
         """
-        if ledger.record_exact_score(self.ledger, type(self).__name__):
-            warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
-        return super().score(X, y, sample_weight)
+        self._record_exact_score()
+        predicted = self.predict(X)
+        target = self.domain_.read_target(y, len(predicted))
+        weights = read_weights(sample_weight, len(predicted))
+        return float(r2_score(target, predicted, sample_weight=weights))

@@ -1,12 +1,15 @@
 """Leaves: the noise of their counts, and their votes."""
 
 import functools
+import math
 
 import numpy as np
 
 from lumberjack import noise
 
-# Weight of the guide's score against the trees in the log-probabilities of a guided forest.
+# Weight of the guide's score against the trees in the log-probabilities of a guided forest. The
+# trees know interactions, the score has less noise; the mean of their log-odds has a lower log loss
+# than either (`_predict.to_probabilities`).
 SCORE_VOTE = 0.2
 SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
 
@@ -79,21 +82,51 @@ def vote(noisy_counts, sigma):
     return votes, np.full(len(by_class), 1 / len(by_class))
 
 
-def combine(forest, score):
-    """Geometric mean of the probabilities of trees and score, weighted by `SCORE_VOTE`.
+def balanced_weights(noisy_counts, sigma):
+    """Weights inversely proportional to how often classes occur; post-processing.
 
-    The trees know interactions, the score has less noise; the mean of their log-odds has a lower
-    log loss than either.
+    The sums over all leaves of all trees are not clipped, as the noise of many leaves then cancels.
+    A class that they do not tell from noise counts as one standard deviation of it.
 
     Parameters
     ----------
-    forest, score : float64 arrays of shape (n_rows, n_classes)
+    noisy_counts : int64 array of shape (n_leaves, n_classes)
+    sigma : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    float64 array of shape (n_classes,)
+        The largest is 1.
+
+    Examples
+    --------
+    >>> balanced_weights(np.array([[600, 20], [300, 280]]), 20.0)
+    array([0.33333333, 1.        ])
+    """
+    totals = noisy_counts.sum(axis=0, dtype=np.float64)
+    weights = 1 / np.maximum(totals, max(1.0, sigma * math.sqrt(len(noisy_counts))))
+    return weights / weights.max()
+
+
+def reweight(probabilities, class_weight):
+    """Class probabilities as if each class were as many times likelier as its weight says.
+
+    The shift of the prior in Bayes' rule (Saerens, Latinne, Decaestecker 2002).
+
+    Parameters
+    ----------
+    probabilities : float64 array of shape (n_rows, n_classes)
+    class_weight : float64 array of shape (n_classes,)
 
     Returns
     -------
     float64 array of shape (n_rows, n_classes)
+
+    Examples
+    --------
+    >>> reweight(np.array([[0.75, 0.25]]), np.array([1 / 3, 1.0]))
+    array([[0.5, 0.5]])
     """
-    log_forest = np.log(np.maximum(forest, SMALLEST_PROBABILITY))
-    log_score = np.log(np.maximum(score, SMALLEST_PROBABILITY))
-    product = np.exp((1 - SCORE_VOTE) * log_forest + SCORE_VOTE * log_score)
-    return product / functools.reduce(np.add, product.T)[:, None]
+    weighted = probabilities * class_weight
+    return weighted / functools.reduce(np.add, weighted.T)[:, None]

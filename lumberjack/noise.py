@@ -20,9 +20,21 @@ import math
 import numbers
 import os
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
+
+__all__ = [
+    "SeededBits",
+    "SystemBits",
+    "derive_keys",
+    "exponential_choice",
+    "mix64",
+    "rounded_gaussian",
+    "test_table",
+]
 
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -34,7 +46,7 @@ _PI = decimal.Decimal(
 )
 
 
-def mix64(values):
+def mix64(values: ArrayLike) -> np.ndarray:
     """Finaliser of splitmix64 (Steele, Lea, Flood 2014; constants of Stafford's variant 13).
 
     Parameters
@@ -78,7 +90,7 @@ class SystemBits:
 
     seeded = False
 
-    def draw(self, purpose, paths, n):
+    def draw(self, purpose: str, paths: Any, n: int) -> np.ndarray:
         """Draw fresh uniform 64-bit integers.
 
         Parameters
@@ -130,13 +142,23 @@ class SeededBits:
 
     seeded = True
 
-    def __init__(self, key):
+    def __init__(self, key: int) -> None:
         if not 0 <= key < 1 << 128:
             raise ValueError("key must be an integer of at most 128 bits")
         self._key = int(key)
 
-    def purpose_key(self, purpose):
-        """Return the 64-bit key, as an int, that separates this purpose from all others."""
+    def purpose_key(self, purpose: str) -> int:
+        """Return the key that separates this purpose from all others.
+
+        Parameters
+        ----------
+        purpose : str
+
+        Returns
+        -------
+        int
+            Of 64 bits.
+        """
         digest = hashlib.blake2b(
             purpose.encode(),
             key=self._key.to_bytes(16, "little"),
@@ -145,7 +167,7 @@ class SeededBits:
         ).digest()
         return int.from_bytes(digest, "little")
 
-    def draw(self, purpose, paths, n):
+    def draw(self, purpose: str, paths: Any, n: int) -> np.ndarray:
         """Return the first `n` values of the stream of every path.
 
         Parameters
@@ -167,7 +189,9 @@ class SeededBits:
         return mix64(starts[:, None] + steps)
 
 
-def derive_keys(random_state):
+def derive_keys(
+    random_state: int | np.random.RandomState | None,
+) -> tuple[int, SystemBits | SeededBits]:
     """Derive the public seed of the splits and the bit source of all noise.
 
     Parameters
@@ -199,7 +223,7 @@ def derive_keys(random_state):
     return int.from_bytes(split, "little"), SeededBits(int.from_bytes(noise, "little"))
 
 
-def _seed_material(random_state):
+def _seed_material(random_state: int | np.random.RandomState) -> bytes:
     if isinstance(random_state, np.random.RandomState):
         return b"state:" + random_state.bytes(16)
     is_integer = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
@@ -211,7 +235,9 @@ def _seed_material(random_state):
     )
 
 
-def test_table(sigma, threshold, slack, records_per_unit, max_count):
+def test_table(
+    sigma: float, threshold: float, slack: float, records_per_unit: int, max_count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Tabulate the heavy-hitter test over the count of a node.
 
     A node with `count` records is heavy iff 64 random bits are below ``thresholds[count]``:
@@ -280,10 +306,12 @@ def test_table(sigma, threshold, slack, records_per_unit, max_count):
     return np.maximum.accumulate(thresholds), np.maximum.accumulate(probabilities)
 
 
-test_table.__test__ = False  # a table of tests, not a test to be collected
+test_table.__test__ = False  # type: ignore[attr-defined]  # a table of tests, not a test to be collected
 
 
-def _check_test(sigma, threshold, slack, records_per_unit, max_count):
+def _check_test(
+    sigma: float, threshold: float, slack: float, records_per_unit: int, max_count: int
+) -> None:
     if not (math.isfinite(sigma) and sigma >= 0):
         raise ValueError("sigma must be finite and at least 0")
     if not (math.isfinite(slack) and slack >= 0):
@@ -298,7 +326,7 @@ def _check_test(sigma, threshold, slack, records_per_unit, max_count):
         raise ValueError("max_count must be at least 0")
 
 
-def rounded_gaussian(bits, sigma):
+def rounded_gaussian(bits: np.ndarray, sigma: float) -> np.ndarray:
     """Turn random bits into Gaussian noise rounded to the nearest integer.
 
     Parameters
@@ -346,7 +374,7 @@ def rounded_gaussian(bits, sigma):
     return values
 
 
-def _rounded_gaussian(bits, sigma):
+def _rounded_gaussian(bits: np.ndarray, sigma: float) -> np.ndarray:
     """`rounded_gaussian` of one dimension."""
     tails = bits & np.uint64(_MASK64 >> 1)
     z = np.abs(ndtri((tails.astype(np.float64) + 0.5) / _TWO64))
@@ -362,14 +390,14 @@ def _rounded_gaussian(bits, sigma):
     return np.where(bits >> np.uint64(63), -magnitudes, magnitudes)
 
 
-def _is_beyond(tail, half, sigma):
+def _is_beyond(tail: int, half: float, sigma: float) -> bool:
     """Whether Phi^-1 of the lattice point `tail` lies more than `half` / `sigma` below 0."""
     with decimal.localcontext(decimal.Context(prec=80)):
         lattice_point = decimal.Decimal(2 * tail + 1) / decimal.Decimal(1 << 65)
         return lattice_point < _upper_tail(decimal.Decimal(half) / decimal.Decimal(sigma))
 
 
-def _upper_tail(x):
+def _upper_tail(x: decimal.Decimal) -> decimal.Decimal:
     """1 - Phi(x) to 30 digits or more for a Decimal 0 <= x <= 10, in a context of 80 digits.
 
     Phi(x) = 1/2 + phi(x) (x + x^3/3 + x^5/(3 5) + x^7/(3 5 7) + ...): Marsaglia 2004, "Evaluating
@@ -385,7 +413,7 @@ def _upper_tail(x):
     return decimal.Decimal("0.5") - density * total
 
 
-def exponential_choice(counts, epsilon, bits):
+def exponential_choice(counts: ArrayLike, epsilon: float, bits: np.ndarray) -> np.ndarray:
     """Choose one class per leaf by the exponential mechanism with weights exp(epsilon * count).
 
     Parameters
@@ -444,7 +472,7 @@ def exponential_choice(counts, epsilon, bits):
     return choice.astype(np.int64)
 
 
-def _as_bits(bits):
+def _as_bits(bits: np.ndarray) -> np.ndarray:
     bits = np.asarray(bits)
     if bits.dtype != np.uint64:
         raise TypeError("bits must be an array of uint64")

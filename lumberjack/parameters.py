@@ -1,12 +1,52 @@
 """Checks of the parameters of estimators."""
 
+import functools
+import math
 from collections.abc import Mapping
 from numbers import Integral, Real
+
+import numpy as np
 
 # Shares of the budget, chosen on data that no reported result is measured on.
 DEFAULT_SHARES = {
     "guided": {"guide": 0.5, "structure": 0.2, "leaves": 0.3},
     "random": {"structure": 0.75, "leaves": 0.25},
+}
+SHARES_TOLERANCE = 1e-6  # of their sum, which is then made 1
+
+# Class weights further apart than this leave nothing of the smaller ones in 64-bit floats.
+LARGEST_WEIGHT_RATIO = 1e9
+
+# What scikit-learn's forests take and these do not, and why.
+_BY_TESTS = (
+    "the noisy tests alone decide which nodes are split, as what they hold is private; "
+    "threshold= raises the number of records that it takes"
+)
+_BY_DRAWING = "splits are drawn, not searched for; splitter= says how"
+_ALL_RECORDS = "every tree is grown from all records, and the noise is calibrated for that"
+REFUSED = {
+    "sample_weight": (
+        "the noise hides a record that counts once, and a record of weight w would need w times "
+        "as much; class_weight= is free"
+    ),
+    "warm_start": (
+        "the budget is shared out before the first tree is grown, and nothing is left for more; "
+        "fit anew, within a PrivacyLedger to account for both fits"
+    ),
+    "monotonic_cst": (
+        "each leaf answers with noise of its own, so that no order among leaves can be kept"
+    ),
+    "criterion": _BY_DRAWING,
+    "max_features": _BY_DRAWING,
+    "min_samples_split": _BY_TESTS,
+    "min_samples_leaf": _BY_TESTS,
+    "min_weight_fraction_leaf": _BY_TESTS,
+    "max_leaf_nodes": _BY_TESTS,
+    "min_impurity_decrease": _BY_TESTS,
+    "ccp_alpha": _BY_TESTS,
+    "bootstrap": _ALL_RECORDS,
+    "max_samples": _ALL_RECORDS,
+    "oob_score": _ALL_RECORDS,
 }
 
 # The samplers' error analysis (accounting.finite_precision) is for trees up to this deep.
@@ -41,7 +81,108 @@ def resolve_shares(budget_shares, splitter, accounting):
             'budget_shares must give "guide" a share with splitter="guided", and none with '
             f'splitter="random", such as {default}'
         )
+    total = _sum_of(budget_shares.values())
+    if abs(total - 1) <= SHARES_TOLERANCE:  # shares of 32-bit floats, or thirds to a few digits
+        return {name: float(share) / total for name, share in budget_shares.items()}
     return budget_shares
+
+
+def _sum_of(shares):
+    """The sum of numbers; NaN, if they are none."""
+    if any(isinstance(share, bool) or not isinstance(share, Real) for share in shares):
+        return math.nan
+    return math.fsum(shares)
+
+
+def resolve_class_weight(class_weight, classes, leaf):
+    """Weights of the classes, of which the largest is 1.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        From label to weight, 1 for a class that it does not name.
+    classes : array of shape (n_classes,)
+    leaf : {"counts", "majority"}
+
+    Returns
+    -------
+    float64 array of shape (n_classes,), "balanced" or None
+    """
+    if class_weight is None:
+        return None
+    if leaf == "majority":
+        raise ValueError(
+            'class_weight needs leaf="counts": the majorities of leaves are no probabilities that '
+            "weights could shift"
+        )
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return "balanced"
+    if not isinstance(class_weight, Mapping):
+        raise TypeError('class_weight must be None, "balanced" or a dict from class to weight')
+    places = {label: place for place, label in enumerate(classes.tolist())}
+    weights = np.ones(len(classes))
+    for label, weight in class_weight.items():
+        if label not in places:
+            raise ValueError(f"class_weight names {label!r}, which is not in classes")
+        check_real("class_weight", weight)
+        if not 0 < weight < np.inf:
+            raise ValueError("class_weight must hold finite numbers above 0")
+        weights[places[label]] = weight
+    if weights.max() > LARGEST_WEIGHT_RATIO * weights.min():
+        raise ValueError("class_weight holds weights more than 10^9 times apart")
+    return weights / weights.max()
+
+
+def read_weights(sample_weight, n_records):
+    """Weights of records for an exact score.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n_records,) or None
+    n_records : int
+
+    Returns
+    -------
+    float64 array of shape (n_records,) or None
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("sample_weight must hold numbers") from None
+    if weights.shape != (n_records,):
+        raise ValueError("sample_weight must be a 1d array of one weight for each record")
+    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise ValueError("sample_weight must be finite, not negative, and not all zero")
+    return weights
+
+
+def explain_refused(function):
+    """Say why a keyword argument is refused that scikit-learn's forests take.
+
+    It is no part of the signature. Other unknown arguments meet Python's own error.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        for name in kwargs:
+            if name in REFUSED:
+                raise TypeError(refusal(name))
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def refusal(name):
+    """The message about a parameter of `REFUSED`."""
+    return f"{name} is no parameter of these forests: {REFUSED[name]}"
+
+
+def check_verbose(verbose):
+    """Raise unless `verbose` is a bool or an integer."""
+    if not isinstance(verbose, bool | np.bool_):
+        check_integer("verbose", verbose, 0)
 
 
 def check_integer(name, value, low=None, high=None):

@@ -1,8 +1,12 @@
 """Threads: how many, how they are watched and how they are stopped."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -10,10 +14,12 @@ from joblib.parallel import get_active_backend
 
 from lumberjack.parameters import check_integer
 
+T = TypeVar("T")
+
 MAX_THREADS = 1024  # beyond any machine, and fewer than kill a process
 
 
-def count_threads(n_jobs):
+def count_threads(n_jobs: int | None) -> int:
     """Threads that `n_jobs` asks for, as joblib counts cores: within affinity and cgroup limits.
 
     A negative number asks for the cores that are not given away: at most OMP_NUM_THREADS, which
@@ -61,17 +67,17 @@ class Progress:
     interval = 0.2  # seconds between looks
     line_interval = 10.0  # seconds between plain lines
 
-    def __init__(self, n_trees):
+    def __init__(self, n_trees: int) -> None:
         self.done = np.zeros(n_trees, dtype=np.int8)
         self.started = self.printed = time.monotonic()
         try:
             from tqdm import tqdm
         except ImportError:
-            self.bar = None
+            self.bar: Any = None
         else:
             self.bar = tqdm(total=n_trees, desc="lumberjack", unit="tree")
 
-    def show(self):
+    def show(self) -> None:
         """Show how far it is."""
         n_done = int(self.done.sum())
         now = time.monotonic()
@@ -82,23 +88,26 @@ class Progress:
             print(f"{n_done} of {len(self.done)} trees, about {left:.0f} s left", flush=True)
             self.printed = now
 
-    def close(self):
+    def close(self) -> None:
         """Show the end."""
         self.show()
         if self.bar is not None:
             self.bar.close()
 
 
-def run_interruptibly(function, stop, progress=None):
+def run_interruptibly(
+    function: Callable[[], T], stop: np.ndarray, progress: Progress | None = None
+) -> T:
     """Run a kernel in a thread of its own; Ctrl-C sets `stop` and is raised when it gave up.
 
     The OpenMP pool then belongs to that thread and ends with it, so that a process forked later
     from this one can use OpenMP, too.
     """
-    result, error = [], []
+    result: list[T] = []
+    error: list[BaseException] = []
     finished = threading.Event()  # Thread.join, once interrupted, does not wait again
 
-    def work():
+    def work() -> None:
         try:
             result.append(function())
         except BaseException as raised:
@@ -108,9 +117,11 @@ def run_interruptibly(function, stop, progress=None):
 
     thread = threading.Thread(target=work, name="lumberjack")
     thread.start()
+    interval = None if progress is None else progress.interval
     try:
-        while not finished.wait(progress and progress.interval):
-            progress.show()
+        while not finished.wait(interval):
+            if progress is not None:
+                progress.show()
     except KeyboardInterrupt:
         stop[0] = 1
         finished.wait()
@@ -124,7 +135,7 @@ def run_interruptibly(function, stop, progress=None):
     return result[0]
 
 
-def run_threads(function, n_threads):
+def run_threads(function: Callable[[], T], n_threads: int) -> T:
     """Run a kernel that uses `n_threads` threads; see `run_interruptibly` for the reason."""
     if n_threads == 1:
         return function()

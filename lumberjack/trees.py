@@ -37,7 +37,7 @@ class Tree(NamedTuple):
     votes: np.ndarray
 
 
-def read_tree(nodes, votes):
+def read_tree(nodes: np.ndarray, votes: np.ndarray) -> Tree:
     """The plain arrays of one tree from its packed nodes."""
     is_leaf = nodes["feature"] < 0
     positions = np.arange(len(nodes), dtype=np.int32)
@@ -53,7 +53,7 @@ def read_tree(nodes, votes):
     )
 
 
-def path_matrix(tree):
+def path_matrix(tree: Tree) -> sparse.csr_array:
     """Sparse matrix whose row i marks node i and its ancestors."""
     n_nodes = len(tree.feature)
     parents = np.full(n_nodes, -1)
@@ -67,6 +67,6 @@ def path_matrix(tree):
         columns.append(current)
         current = parents[current]
         nodes, current = nodes[current >= 0], current[current >= 0]
-    rows, columns = np.concatenate(rows), np.concatenate(columns)
-    ones = np.ones(len(rows), dtype=np.int64)
-    return sparse.csr_array((ones, (rows, columns)), shape=(n_nodes, n_nodes))
+    places = np.concatenate(rows), np.concatenate(columns)
+    ones = np.ones(len(places[0]), dtype=np.int64)
+    return sparse.csr_array((ones, places), shape=(n_nodes, n_nodes))

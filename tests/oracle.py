@@ -811,3 +811,18 @@ def posterior_mean(sums, weights, noise_variance, covariances):
         means.append(covariance @ design @ solved)
     odds = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
     return odds / odds.sum() @ np.array(means)
+
+
+# --- probabilities ---------------------------------------------------------------------------
+
+
+def combine(forest, score, score_vote=0.2, smallest=1e-4):
+    """Normalised geometric mean of the probabilities of trees and score."""
+    result = []
+    for first, second in zip(forest, score, strict=True):
+        product = [
+            max(a, smallest) ** (1 - score_vote) * max(b, smallest) ** score_vote
+            for a, b in zip(first, second, strict=True)
+        ]
+        result.append([value / math.fsum(product) for value in product])
+    return np.array(result)

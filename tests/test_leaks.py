@@ -23,7 +23,7 @@ import oracle
 import pandas as pd
 import pytest
 from joblib import Parallel, delayed
-from lumberjack._tree import NODE_DTYPE
+from scipy import sparse
 from scipy.stats import chi2_contingency
 
 from lumberjack import (
@@ -33,8 +33,11 @@ from lumberjack import (
     PrivacyLeakWarning,
     forest,
     guide,
+    inspection,
+    leaves,
     noise,
 )
+from lumberjack._tree import NODE_DTYPE
 
 LEAVES = ("counts", "majority")
 METHODS = (("guided", "joint"), ("random", "joint"), ("random", "split"))
@@ -273,6 +276,8 @@ def test_the_search_for_canaries_finds_them(canary_table):
         lambda X, y: (X.assign(age=[[CANARY_NUMBER], *X.age[1:]]), y),
         lambda X, y: (X.assign(hours=[math.inf, *X.hours[1:]]), y),
         lambda X, y: (X, y[:-1]),
+        lambda X, y: (X.assign(age=pd.Timestamp(CANARY_LABEL)), y),
+        lambda X, y: (sparse.csr_array(np.full((len(X), 4), math.inf)), y),
         lambda X, y: (X.assign(job=[CANARY_TEXT, *X.job[1:]]).drop(columns="sex"), y),
     ],
 )
@@ -390,6 +395,8 @@ def test_the_length_of_a_pickle_depends_on_the_size_of_the_forest_only():
 @pytest.mark.parametrize("mode", MODES)
 def test_verbose_output_depends_on_released_values_only(mode, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)  # its bar shows times
+    # The advice for forests without splits reads the released forest, as its own tests show.
+    monkeypatch.setattr(inspection, "advise", lambda model: [])
     shown = []
     for n_records in (3, 400):
         X = frame(n_records)
@@ -410,6 +417,32 @@ def test_warnings_do_not_depend_on_the_data():
             model(random_state=1, bounds="infer").fit(X, labels(X))
         shown.append([str(own.message) for own in caught])
     assert shown[0] == shown[1] and len(shown[0]) == 2
+
+
+def test_advice_depends_on_released_values_only(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    for n_records in (3, 41):
+        X = frame(n_records)
+        estimator = model(verbose=1, threshold=1e6).fit(X, labels(X))
+        shown = capsys.readouterr().out
+        advice = "\n".join(inspection.advise(pickle.loads(pickle.dumps(estimator))))
+        assert advice and shown.endswith(f"{advice}\n")
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"yes": 3}])
+def test_class_weights_follow_from_what_the_leaves_released(class_weight):
+    X = frame()
+    y = labels(X)
+    plain, weighted = (
+        fit(model(random_state=3, class_weight=w), X, y) for w in (None, class_weight)
+    )
+    assert vars(weighted).keys() - vars(plain).keys() == {"class_weight_"}
+    assert arrays(plain) == arrays(weighted)
+    expected = np.array([1 / 3, 1])
+    if class_weight == "balanced":
+        sigma = weighted.privacy_.calibration.sigma_leaves
+        expected = leaves.balanced_weights(plain.leaf_counts_, sigma)
+    assert np.array_equal(weighted.class_weight_, expected)
 
 
 # Canonical node arrays

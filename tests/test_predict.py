@@ -3,8 +3,9 @@
 import numpy as np
 import oracle
 import pytest
-from lumberjack._predict import apply, sum_votes
 from oracle import NaiveBits, kernel_forest
+
+from lumberjack._predict import apply, sum_votes, to_probabilities
 
 
 def grown(rng, n_estimators=5):
@@ -180,3 +181,32 @@ def test_a_forest_of_single_leaves():
     values = np.array([[1.0, 0.5], [2.0, 0.25], [4.0, 0.125]])
     votes = sum_votes(X, nodes, tree_offsets, leaf_offsets, values, 1)
     assert votes.tolist() == [[7.0, 0.875]] * 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_probabilities_by_hand(n_classes, n_threads):
+    rng = np.random.default_rng(n_classes)
+    votes = rng.random((9000, n_classes))  # more than two blocks
+    votes[::5] = 0
+    votes[1::5, 0] = 0
+    votes[2::5, 1:] = 0
+    prior = rng.dirichlet(np.ones(n_classes))
+    totals = votes.sum(axis=1, keepdims=True)
+    forest = np.where(totals > 0, votes / np.where(totals > 0, totals, 1), prior)
+    found = votes.copy()
+    to_probabilities(found, prior, n_threads=n_threads)
+    np.testing.assert_allclose(found, forest, rtol=1e-15)
+    score = rng.dirichlet(np.full(n_classes, 0.1), size=len(votes))
+    found = votes.copy()
+    own = score[:, 1:].copy() if n_classes == 2 else score
+    to_probabilities(found, prior, own, 0.3, 1e-3, n_threads)
+    np.testing.assert_allclose(found, oracle.combine(forest, score, 0.3, 1e-3), rtol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def test_probabilities_of_a_score_that_agrees_are_those_of_the_forest():
+    forest = np.random.default_rng(0).dirichlet(np.ones(3), size=50) * 0.9 + 0.1 / 3
+    found = forest.copy()
+    to_probabilities(found, np.full(3, 1 / 3), forest, 0.2, 1e-4)
+    np.testing.assert_allclose(found, forest)
