@@ -2,6 +2,7 @@
 
 from lumberjack.domain import Domain, PrivacyLeakWarning
 from lumberjack.forest import LumberjackClassifier, LumberjackRegressor
+from lumberjack.hierarchy import HierarchicalHeavyHitters
 from lumberjack.ledger import PrivacyBudgetError, PrivacyLedger, make_private_scorer
 from lumberjack.privacy import PrivacyReport
 
@@ -9,6 +10,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Domain",
+    "HierarchicalHeavyHitters",
     "LumberjackClassifier",
     "LumberjackRegressor",
     "PrivacyBudgetError",

@@ -131,11 +131,14 @@ standard normal distribution function and density.
 # part in a query (the fold it falls in, say) depends on that record and on fresh or public
 # randomness, not on the other records.
 
+from __future__ import annotations
+
 import math
 import numbers
 import operator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -144,11 +147,15 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
 __all__ = [
     "Calibration",
     "FinitePrecision",
+    "HierarchyCalibration",
     "Spending",
     "account_delta",
     "account_limits",
     "accounts_delta",
     "calibrate",
+    "calibrate_hierarchy",
+    "closed_form_noise",
+    "count_noise",
     "exponential_epsilon",
     "exponential_rho",
     "finite_precision",
@@ -156,6 +163,9 @@ __all__ = [
     "forest_delta",
     "gaussian_delta",
     "gaussian_mu",
+    "hierarchy_precision",
+    "hierarchy_tests",
+    "max_error",
     "needed_precision",
     "recomputed_delta",
     "slack_for_tail",
@@ -185,6 +195,8 @@ _GRID_CELLS = 2**16  # sums on a grid: at most 2^12 steps of sigma (guide.LARGES
 _GUIDE_QUERIES = 9  # marginals, 3 rounds of residuals, 4 of curvature, one histogram
 
 _SHARES = ("guide", "structure", "leaves")
+_METHODS = ("binary_search", "top_down", "top_down_dense")
+_RESIDUAL_SHARE = 0.75  # of the budget for counts, see count_noise
 
 # What a ledger sets aside for finite precision: of min(epsilon, 1) and of delta.
 _LEDGER_PRECISION_EPSILON = 1 / 400
@@ -195,7 +207,7 @@ _LEDGER_PRECISION_DELTA = 1 / 100
 # checks
 
 
-def _check_integer(name, value):
+def _check_integer(name: str, value: Any) -> int:
     if isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be an integer >= 1, not a bool.")
     try:
@@ -207,20 +219,20 @@ def _check_integer(name, value):
     return value
 
 
-def _check_real(name, value, requirement, holds):
+def _check_real(name: str, value: Any, requirement: str, holds: Callable[[Any], bool]) -> float:
     real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
     if not real or math.isnan(value) or not holds(value):
         raise ValueError(f"{name} must be {requirement}, got {value!r}.")
     return float(value)
 
 
-def _check_epsilon(epsilon):
+def _check_epsilon(epsilon: float) -> float:
     return _check_real(
         "epsilon", epsilon, "a number > 0 (math.inf switches all noise off)", lambda v: v > 0
     )
 
 
-def _check_delta(delta):
+def _check_delta(delta: float) -> float:
     return _check_real(
         "delta",
         delta,
@@ -229,12 +241,12 @@ def _check_delta(delta):
     )
 
 
-def _check_choice(name, value, choices):
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def _check_shares(shares, accounting):
+def _check_shares(shares: Mapping[str, float], accounting: str) -> tuple[float, ...]:
     """Return the shares (guide, structure, leaves), divided by their sum."""
     try:
         shares = dict(shares)
@@ -251,7 +263,9 @@ def _check_shares(shares, accounting):
         )
     values = [
         _check_real(
-            f"budget_shares[{name!r}]", shares.get(name, 0.0), "a finite number >= 0",
+            f"budget_shares[{name!r}]",
+            shares.get(name, 0.0),
+            "a finite number >= 0",
             lambda v: 0 <= v < math.inf,
         )
         for name in _SHARES
@@ -277,12 +291,12 @@ def _check_shares(shares, accounting):
 # rounding
 
 
-def _up(value, relative=4 * _ULP):
+def _up(value: float, relative: float = 4 * _ULP) -> float:
     """Round a non-negative number up by a relative error and cap it at 1."""
     return min(1.0, math.nextafter(value * (1.0 + relative), math.inf))
 
 
-def _exp_up(log_value):
+def _exp_up(log_value: float) -> float:
     """Upper bound of exp(log_value) as a delta: in [smallest normal double, 1]."""
     if log_value >= 0:
         return 1.0
@@ -291,7 +305,7 @@ def _exp_up(log_value):
     return _up(math.exp(log_value), (4 - log_value) * _ULP)
 
 
-def _nudge(value, sign, holds):
+def _nudge(value: float, sign: int, holds: Callable[[float], bool]) -> float:
     """Move a positive value up (sign 1) or down (-1) by as few ulps as make `holds` true."""
     step = _ULP
     while not holds(value):
@@ -300,7 +314,7 @@ def _nudge(value, sign, holds):
     return value
 
 
-def _log_root(function, start):
+def _log_root(function: Callable[[float], float], start: float) -> float:
     """Root of an increasing function of log(x), bracketed outwards from x = start."""
     low = high = math.log(start)
     while function(low) > 0:
@@ -316,7 +330,7 @@ def _log_root(function, start):
 # Gaussian differential privacy
 
 
-def _log_gaussian_delta(epsilon, mu):
+def _log_gaussian_delta(epsilon: float, mu: float) -> float:
     r"""Upper bound of ln delta_G(epsilon; mu) for epsilon >= 0, mu > 0.
 
     With a = mu/2 - epsilon/mu and b = a - mu, e^epsilon phi(b) = phi(a), so that
@@ -348,7 +362,7 @@ def _log_gaussian_delta(epsilon, mu):
     return log_delta + (128 + 8 * steepness * (0.5 * mu + shift)) * _ULP
 
 
-def gaussian_delta(epsilon, mu):
+def gaussian_delta(epsilon: float, mu: float) -> float:
     r"""Delta of mu-Gaussian differential privacy at epsilon.
 
     .. math:: \delta_G(\epsilon; \mu) = \Phi(\mu/2 - \epsilon/\mu)
@@ -392,7 +406,7 @@ def gaussian_delta(epsilon, mu):
     return _exp_up(_log_gaussian_delta(epsilon, mu))
 
 
-def gaussian_mu(epsilon, delta):
+def gaussian_mu(epsilon: float, delta: float) -> float:
     """Largest mu whose :func:`gaussian_delta` at epsilon is at most delta.
 
     Parameters
@@ -426,14 +440,18 @@ def gaussian_mu(epsilon, delta):
 # zero-concentrated differential privacy
 
 
-def _log_zcdp_bound(beta, epsilon, rho):
+def _log_zcdp_bound(beta: float, epsilon: float, rho: float) -> float:
     """Upper bound of ln delta from the order alpha = 1 + beta, rounding errors added."""
-    terms = (beta * (1 + beta) * rho, -beta * epsilon, -beta * math.log1p(1 / beta),
-             -math.log1p(beta))
+    terms = (
+        beta * (1 + beta) * rho,
+        -beta * epsilon,
+        -beta * math.log1p(1 / beta),
+        -math.log1p(beta),
+    )
     return math.fsum(terms) + 8 * _ULP * math.fsum(map(abs, terms)) + 4 * _ULP
 
 
-def _log_zcdp_delta(epsilon, rho):
+def _log_zcdp_delta(epsilon: float, rho: float) -> float:
     """Upper bound of ln delta of rho-zCDP at epsilon (rho > 0), the best order found.
 
     The logarithm of the bound is convex in beta = alpha - 1 with derivative
@@ -445,7 +463,7 @@ def _log_zcdp_delta(epsilon, rho):
     low = math.log(min(1.0, math.exp(-max(3 * rho - epsilon, 0.0))))
     high = math.log(min(1e150, max(1.0, (max(epsilon, 0.0) + 0.7) / (2 * rho))))
 
-    def derivative(log_beta):
+    def derivative(log_beta: float) -> float:
         beta = math.exp(log_beta)
         return (1 + 2 * beta) * rho - epsilon - math.log1p(1 / beta)
 
@@ -458,7 +476,7 @@ def _log_zcdp_delta(epsilon, rho):
     return min(0.0, _log_zcdp_bound(math.exp(log_beta), epsilon, rho))
 
 
-def zcdp_delta(epsilon, rho):
+def zcdp_delta(epsilon: float, rho: float) -> float:
     r"""Delta of rho-zCDP at epsilon.
 
     .. math:: \delta = \inf_{\alpha > 1} \frac{e^{(\alpha-1)(\alpha\rho-\epsilon)}}{\alpha-1}
@@ -498,7 +516,7 @@ def zcdp_delta(epsilon, rho):
     return _exp_up(_log_zcdp_delta(epsilon, rho))
 
 
-def zcdp_rho(epsilon, delta):
+def zcdp_rho(epsilon: float, delta: float) -> float:
     """Largest rho whose :func:`zcdp_delta` at epsilon is at most delta.
 
     Parameters
@@ -512,6 +530,11 @@ def zcdp_rho(epsilon, delta):
     -------
     float
         rho, rounded down: ``zcdp_delta(epsilon, rho) <= delta`` always holds.
+
+    Examples
+    --------
+    >>> round(zcdp_rho(1.0, 1e-6), 5)
+    0.02436
     """
     epsilon, delta = _check_epsilon(epsilon), _check_delta(delta)
     if epsilon == math.inf:
@@ -523,7 +546,7 @@ def zcdp_rho(epsilon, delta):
     return _nudge(rho, -1, lambda value: zcdp_delta(epsilon, value) <= delta)
 
 
-def exponential_rho(n_draws, epsilon, records_per_unit=1):
+def exponential_rho(n_draws: int, epsilon: float, records_per_unit: int = 1) -> float:
     """Rho of draws of the exponential mechanism with weights exp(epsilon * count).
 
     n_draws (records_per_unit epsilon)^2 / 8, see note 4 at the head of the module.
@@ -547,6 +570,11 @@ def exponential_rho(n_draws, epsilon, records_per_unit=1):
     Cesar and Rogers (2021), "Bounding, concentrating, and truncating: unifying privacy loss
     composition for data analytics". Rogers and Steinke (2021), "A better privacy analysis of the
     exponential mechanism".
+
+    Examples
+    --------
+    >>> round(exponential_rho(30, 0.1), 6), round(exponential_rho(30, 0.1, records_per_unit=2), 6)
+    (0.0375, 0.15)
     """
     n_draws = _check_integer("n_draws", n_draws)
     records_per_unit = _check_integer("records_per_unit", records_per_unit)
@@ -554,8 +582,28 @@ def exponential_rho(n_draws, epsilon, records_per_unit=1):
     return n_draws * (records_per_unit * epsilon) ** 2 / 8
 
 
-def exponential_epsilon(n_draws, rho, records_per_unit=1):
-    """Largest epsilon whose :func:`exponential_rho` is at most rho (its inverse, rounded down)."""
+def exponential_epsilon(n_draws: int, rho: float, records_per_unit: int = 1) -> float:
+    """Largest epsilon whose :func:`exponential_rho` is at most rho.
+
+    Parameters
+    ----------
+    n_draws : int
+        Draws that one record can be in (one a tree), >= 1.
+    rho : float
+        >= 0; infinity gives infinity.
+    records_per_unit : int, default=1
+        Records of one unit.
+
+    Returns
+    -------
+    float
+        Weight of one record in the exponent, rounded down.
+
+    Examples
+    --------
+    >>> round(exponential_epsilon(30, 0.0375), 6)
+    0.1
+    """
     n_draws = _check_integer("n_draws", n_draws)
     records_per_unit = _check_integer("records_per_unit", records_per_unit)
     rho = _check_real("rho", rho, "a number >= 0", lambda v: v >= 0)
@@ -569,10 +617,21 @@ def exponential_epsilon(n_draws, rho, records_per_unit=1):
 # tests of the search
 
 
-def tests_per_record(n_estimators, max_depth):
+def tests_per_record(n_estimators: int, max_depth: int) -> int:
     """Tests m that one record can be in: n_estimators * (1 + floor(log2(max_depth))).
 
     A depth of 2^j costs as many tests as 2^(j+1) - 1, so depths of the form 2^j - 1 waste nothing.
+
+    Parameters
+    ----------
+    n_estimators : int
+        Trees, >= 1.
+    max_depth : int
+        Levels of a tree, >= 1.
+
+    Returns
+    -------
+    int
 
     Examples
     --------
@@ -583,10 +642,10 @@ def tests_per_record(n_estimators, max_depth):
     return n_estimators * _check_integer("max_depth", max_depth).bit_length()
 
 
-tests_per_record.__test__ = False  # a name that pytest would collect
+tests_per_record.__test__ = False  # type: ignore[attr-defined]  # pytest would collect the name
 
 
-def _log_fail_loss(n_tests, ratio):
+def _log_fail_loss(n_tests: int, ratio: float) -> float:
     """Upper bound of L = -n_tests ln Phi(ratio)."""
     if n_tests == 0:
         return 0.0
@@ -594,12 +653,12 @@ def _log_fail_loss(n_tests, ratio):
     return max(loss * (1.0 + (32 + 4 * ratio * ratio) * _ULP), _TINY)
 
 
-def _slack_ratio(n_tests, loss):
+def _slack_ratio(n_tests: int, loss: float) -> float:
     """Ratio slack / sigma >= 0 at which -n_tests ln Phi(ratio) is `loss`."""
     return max(0.0, -float(ndtri_exp(math.log(-math.expm1(-loss / n_tests)))))
 
 
-def tail_delta(n_tests, sigma, slack):
+def tail_delta(n_tests: int, sigma: float, slack: float) -> float:
     r"""Probability that a node that only the unit can fill passes one of n tests.
 
     .. math:: 1 - \Phi(\Delta/\sigma)^n
@@ -622,6 +681,11 @@ def tail_delta(n_tests, sigma, slack):
     ----------
     Wilkins, Kifer, Zhang and Karrer (2024), "Exact privacy analysis of the Gaussian sparse
     histogram mechanism", for tests fixed beforehand; note 2 for adaptive ones.
+
+    Examples
+    --------
+    >>> f"{tail_delta(7, 11.5, 60.0):.2e}"
+    '6.35e-07'
     """
     n_tests = _check_n_tests(n_tests)
     sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
@@ -631,12 +695,12 @@ def tail_delta(n_tests, sigma, slack):
     return _up(-math.expm1(-_log_fail_loss(n_tests, slack / sigma)))
 
 
-def _check_n_tests(n_tests):
+def _check_n_tests(n_tests: Any) -> int:
     is_zero = isinstance(n_tests, numbers.Integral) and n_tests == 0
     return 0 if is_zero and not isinstance(n_tests, bool) else _check_integer("n_tests", n_tests)
 
 
-def slack_for_tail(n_tests, sigma, delta):
+def slack_for_tail(n_tests: int, sigma: float, delta: float) -> float:
     """Smallest slack whose :func:`tail_delta` is at most delta (rounded up).
 
     Parameters
@@ -652,6 +716,12 @@ def slack_for_tail(n_tests, sigma, delta):
     -------
     float
         Slack in records, >= 0.
+
+    Examples
+    --------
+    >>> slack = slack_for_tail(7, 11.5, 5e-7)
+    >>> round(slack, 1), tail_delta(7, 11.5, slack) <= 5e-7
+    (60.5, True)
     """
     n_tests, delta = _check_integer("n_tests", n_tests), _check_delta(delta)
     sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
@@ -661,21 +731,21 @@ def slack_for_tail(n_tests, sigma, delta):
     return _nudge(slack, 1, lambda v: tail_delta(n_tests, sigma, v) <= delta)
 
 
-def _curve_delta(epsilon, mu, rho):
+def _curve_delta(epsilon: float, mu: float, rho: float) -> float:
     """Delta of all but the lone tests: Gaussian, or zCDP as soon as rho > 0."""
     if rho > 0:
         return zcdp_delta(epsilon, (0.5 * mu * mu + rho) * (1 + 8 * _ULP))
     return gaussian_delta(epsilon, mu * (1 + 8 * _ULP))
 
 
-def _add_remove_delta(epsilon, mu, rho, loss):
+def _add_remove_delta(epsilon: float, mu: float, rho: float, loss: float) -> tuple[float, float]:
     """The two directions of note 2 for L = loss."""
     add = _up(_curve_delta(epsilon, mu, rho) - math.expm1(-loss))
     remove = _curve_delta(math.nextafter(epsilon - loss, -math.inf), mu, rho)
     return add, remove
 
 
-def account_delta(epsilon, *, mu=0.0, rho=0.0, loss=0.0):
+def account_delta(epsilon: float, *, mu: float = 0.0, rho: float = 0.0, loss: float = 0.0) -> float:
     r"""Delta at epsilon of accounts that are spent to the last, in both directions.
 
     .. math:: \delta = \max\left( \delta_G(\epsilon; \mu) + 1 - e^{-L},\;
@@ -713,7 +783,9 @@ def account_delta(epsilon, *, mu=0.0, rho=0.0, loss=0.0):
     return max(_add_remove_delta(epsilon, mu, rho, loss))
 
 
-def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
+def forest_delta(
+    epsilon: float, *, mu: float, rho: float = 0.0, n_tests: int, sigma: float, slack: float
+) -> float:
     r"""Delta of a whole forest at epsilon, sound under adaptive choice of the tests.
 
     .. math:: \delta = \max\left( \delta_G(\epsilon; \mu) + 1 - \Phi(\Delta/\sigma)^n,\;
@@ -742,6 +814,13 @@ def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
     -------
     float
         Upper bound of the expression, at most 1.
+
+    Examples
+    --------
+    A tree of seven tests a record, which together are 0.23-GDP:
+
+    >>> f"{forest_delta(1.0, mu=0.23, n_tests=7, sigma=11.5, slack=60.0):.2e}"
+    '1.18e-06'
     """
     epsilon, n_tests = _check_epsilon(epsilon), _check_n_tests(n_tests)
     mu = _check_real("mu", mu, "a number >= 0", lambda v: v >= 0)
@@ -756,7 +835,7 @@ def forest_delta(epsilon, *, mu, rho=0.0, n_tests, sigma, slack):
     return account_delta(epsilon, mu=mu, rho=rho, loss=loss)
 
 
-def fixed_j_delta(epsilon, *, n_tests, sigma, slack):
+def fixed_j_delta(epsilon: float, *, n_tests: int, sigma: float, slack: float) -> float:
     r"""Delta of n tests of which a number j fixed beforehand is lone: for comparison only.
 
     The maximum over j of
@@ -787,6 +866,13 @@ def fixed_j_delta(epsilon, *, n_tests, sigma, slack):
     ----------
     Wilkins, Kifer, Zhang and Karrer (2024), "Exact privacy analysis of the Gaussian sparse
     histogram mechanism".
+
+    Examples
+    --------
+    >>> fixed = fixed_j_delta(1.0, n_tests=7, sigma=11.5, slack=60.0)
+    >>> adaptive = forest_delta(1.0, mu=7**0.5 / 11.5, n_tests=7, sigma=11.5, slack=60.0)
+    >>> f"{fixed:.2e}", f"{adaptive:.2e}"
+    ('6.35e-07', '1.18e-06')
     """
     epsilon, n_tests = _check_epsilon(epsilon), _check_integer("n_tests", n_tests)
     sigma = _check_real("sigma", sigma, "a finite number > 0", lambda v: 0 < v < math.inf)
@@ -803,7 +889,7 @@ def fixed_j_delta(epsilon, *, n_tests, sigma, slack):
     return max(float(add.max()), float(remove.max()), *all_lone)
 
 
-def _textbook_delta(epsilon, mu):
+def _textbook_delta(epsilon: np.ndarray, mu: np.ndarray) -> np.ndarray:
     """delta_G as a difference of two terms; cancels for small mu."""
     upper = log_ndtr(0.5 * mu - epsilon / mu)
     lower = np.minimum(epsilon + log_ndtr(-0.5 * mu - epsilon / mu) - upper, 0.0)
@@ -815,23 +901,35 @@ def _textbook_delta(epsilon, mu):
 
 
 class FinitePrecision(NamedTuple):
-    """What inexact sampling may cost: (epsilon, delta), both subtracted before calibration."""
+    """What inexact sampling may cost: both numbers are subtracted before calibration.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        In the sense of (epsilon, delta)-differential privacy, >= 0.
+
+    Examples
+    --------
+    >>> allowance = hierarchy_precision(1.0, height=100, method="binary_search")
+    >>> f"{allowance.epsilon:.1e}", f"{allowance.delta:.1e}"
+    ('8.4e-08', '4.2e-14')
+    """
 
     epsilon: float
     delta: float
 
 
 def finite_precision(
-    epsilon,
+    epsilon: float,
     *,
-    n_estimators,
-    max_depth,
-    n_features,
-    n_classes,
-    records_per_unit=1,
-    guide=True,
-    noise_cells=_NOISE_CELLS,
-):
+    n_estimators: int,
+    max_depth: int,
+    n_features: int,
+    n_classes: int,
+    records_per_unit: int = 1,
+    guide: bool = True,
+    noise_cells: float = _NOISE_CELLS,
+) -> FinitePrecision:
     """Allowance for the finite precision of the samplers, from public numbers alone.
 
     Counted are the draws that can depend on one unit, never the draws made (a private number).
@@ -872,6 +970,14 @@ def finite_precision(
     FinitePrecision
         (epsilon, delta) to subtract; delta is capped at 1. Beyond that, the rest of delta
         shrinks by the factor exp(-allowance.epsilon / 2).
+
+    Examples
+    --------
+    >>> allowance = finite_precision(
+    ...     1.0, n_estimators=30, max_depth=100, n_features=14, n_classes=2
+    ... )
+    >>> f"{allowance.epsilon:.1e}", f"{allowance.delta:.1e}"
+    ('2.5e-06', '1.4e-13')
     """
     epsilon = _check_real("epsilon", epsilon, "a finite number > 0", lambda v: 0 < v < math.inf)
     n_classes = _check_integer("n_classes", n_classes)
@@ -880,8 +986,15 @@ def finite_precision(
     search = n_tests * max_depth * (2 * _ALARMS_PER_NODE + 2)
     cells = n_estimators + _GUIDE_QUERIES * (_check_integer("n_features", n_features) + 1) * guide
     noise = n_classes * cells
-    relative = records_per_unit * (search + noise * noise_cells / 2**10) * _RELATIVE_ERROR
-    absolute = records_per_unit * (n_tests + noise * noise_cells) * _ABSOLUTE_ERROR
+    return _allowance(epsilon, records_per_unit, search, n_tests, noise, noise_cells)
+
+
+def _allowance(
+    epsilon: float, unit: int, draws: int, n_tests: int, noise: int, noise_cells: float
+) -> FinitePrecision:
+    """Allowance from what one record is in: draws of the search, tests, and noisy cells."""
+    relative = unit * (draws + noise * noise_cells / 2**10) * _RELATIVE_ERROR
+    absolute = unit * (n_tests + noise * noise_cells) * _ABSOLUTE_ERROR
     # 1 + r on one side and 1 / (1 - r) on the other differ by less than r^2, covered by the 2^-30.
     return FinitePrecision(
         2 * relative * (1 + 2.0**-30),
@@ -924,6 +1037,14 @@ class Calibration:
         sigma_i must satisfy sum (records_per_unit s_i / sigma_i)^2 <= mu_guide^2. 0.0 if no guide.
     precision_epsilon, precision_delta : float
         Allowance for finite precision, already subtracted (see `finite_precision`).
+
+    Examples
+    --------
+    >>> shares = {"structure": 0.75, "leaves": 0.25}
+    >>> noise = calibrate(1.0, 1e-6, n_estimators=30, max_depth=100, budget_shares=shares,
+    ...                   n_features=14, n_classes=2)
+    >>> round(noise.sigma_tests, 1), round(noise.sigma_leaves, 1), round(noise.threshold)
+    (72.3, 47.3, 428)
     """
 
     epsilon: float
@@ -933,7 +1054,7 @@ class Calibration:
     n_estimators: int
     max_depth: int
     records_per_unit: int
-    budget_shares: tuple
+    budget_shares: tuple[tuple[str, float], ...]
     tests_per_record: int
     sigma_tests: float
     slack: float
@@ -945,50 +1066,70 @@ class Calibration:
     precision_delta: float
 
     @property
-    def mu_structure(self):
+    def mu_structure(self) -> float:
         """mu of all tests for one unit: records_per_unit sqrt(m) / sigma_tests."""
         return _gaussian_mu_of(self.records_per_unit, self.tests_per_record, self.sigma_tests)
 
     @property
-    def mu_leaves(self):
+    def mu_leaves(self) -> float:
         """mu of Gaussian leaf counts for one unit; 0.0 for majority leaves."""
         if self.leaf == "majority":
             return 0.0
-        return _gaussian_mu_of(self.records_per_unit, self.n_estimators, self.sigma_leaves)
+        sigma = cast(float, self.sigma_leaves)  # None for majority leaves only
+        return _gaussian_mu_of(self.records_per_unit, self.n_estimators, sigma)
 
     @property
-    def rho_leaves(self):
+    def rho_leaves(self) -> float:
         """zCDP of majority leaves for one unit; 0.0 for counts leaves (see `mu_leaves`)."""
         if self.leaf == "counts":
             return 0.0
-        return exponential_rho(self.n_estimators, self.epsilon_leaf, self.records_per_unit)
+        epsilon = cast(float, self.epsilon_leaf)  # None for counts leaves only
+        return exponential_rho(self.n_estimators, epsilon, self.records_per_unit)
+
+    @property
+    def mu_parts(self) -> tuple[float, float, float]:
+        """mu of every Gaussian part for one unit: structure, leaves, guide."""
+        return self.mu_structure, self.mu_leaves, self.mu_guide
+
+    @property
+    def lone_tests(self) -> int:
+        """Tests of one unit that could be of nodes which it alone fills (note 2)."""
+        return self.records_per_unit * self.tests_per_record
 
 
-def _gaussian_mu_of(sensitivity, count, sigma):
+def _gaussian_mu_of(sensitivity: int, count: int, sigma: float) -> float:
     return math.inf if sigma == 0 else sensitivity * math.sqrt(count) / sigma
 
 
-def _core_budget(epsilon, delta, precision):
+def _core_budget(epsilon: float, delta: float, precision: FinitePrecision) -> tuple[float, float]:
     """What remains of (epsilon, delta) for exact samplers, rounded down."""
     core_epsilon = math.nextafter(epsilon - precision.epsilon, -math.inf)
     rest = math.nextafter(delta - precision.delta, -math.inf)
     return core_epsilon, rest * math.exp(-0.5 * precision.epsilon) * (1 - 16 * _ULP)
 
 
-def _split_budget(epsilon, delta, shares):
+def _split_budget(
+    epsilon: float, delta: float, shares: tuple[float, ...]
+) -> tuple[tuple[float, float], ...]:
     """(epsilon, delta) of structure and leaves; each pair sums to at most the whole, exactly."""
     down = 1 - 4 * _ULP
     return tuple((epsilon * share * down, delta * share * down) for share in shares[1:])
 
 
-def _best_tests(epsilon, delta, n_tests, largest, parts):
+def _best_tests(
+    epsilon: float,
+    delta: float,
+    n_tests: int,
+    largest: float,
+    parts: Callable[[float], tuple[float, float]],
+) -> tuple[float, float]:
     """Scale M of the budget and ratio slack / sigma at which the slack is smallest.
 
     `parts` maps M to (mu, rho) and `largest` is the M that leaves nothing to the tail. All sigma
     are proportional to 1 / M, so the slack is proportional to ratio / M.
     """
 
-    def ratio(scale):
+    def ratio(scale: float) -> float:
         mu, rho = parts(scale)
         rest = delta - _curve_delta(epsilon, mu, rho)
         if rest <= 0:
@@ -1012,7 +1153,7 @@ def _best_tests(epsilon, delta, n_tests, largest, parts):
     return scale, ratio(scale)
 
 
-def _joint_parts(leaf, shares):
+def _joint_parts(leaf: str, shares: tuple[float, ...]) -> Callable[[float], tuple[float, float]]:
     """Map from the scale M to (mu, rho) of everything: M^2 is mu^2, or 2 rho with majority."""
     if leaf == "counts":
         return lambda scale: (scale, 0.0)
@@ -1020,13 +1161,23 @@ def _joint_parts(leaf, shares):
     return lambda scale: (gaussian * scale, 0.5 * shares[2] * scale * scale)
 
 
-def _largest_scale(epsilon, delta, leaf):
+def _largest_scale(epsilon: float, delta: float, leaf: str) -> float:
     if leaf == "counts":
         return gaussian_mu(epsilon, delta)
     return math.sqrt(2 * zcdp_rho(epsilon, delta))
 
 
-def _noise_of(leaf, mu_tests, mu_leaves, mu_guide, ratio, *, n_tests, n_estimators, unit):
+def _noise_of(
+    leaf: str,
+    mu_tests: float,
+    mu_leaves: float,
+    mu_guide: float,
+    ratio: float,
+    *,
+    n_tests: int,
+    n_estimators: int,
+    unit: int,
+) -> dict[str, Any]:
     """Noise fields of a `Calibration` from the mu of each part (majority: mu^2 / 2 = rho)."""
     sigma = unit * math.sqrt(n_tests) / mu_tests
     majority = leaf == "majority"
@@ -1040,7 +1191,14 @@ def _noise_of(leaf, mu_tests, mu_leaves, mu_guide, ratio, *, n_tests, n_estimato
     }
 
 
-def _parts(epsilon, delta, leaf, accounting, shares, n_tests_of_unit):
+def _parts(
+    epsilon: float,
+    delta: float,
+    leaf: str,
+    accounting: str,
+    shares: tuple[float, ...],
+    n_tests_of_unit: int,
+) -> tuple[float, float, float, float]:
     """mu of tests, leaves and guide, and the ratio slack / sigma, before the last nudge."""
     if accounting == "joint":
         largest = _largest_scale(epsilon, delta, leaf)
@@ -1057,15 +1215,20 @@ def _parts(epsilon, delta, leaf, accounting, shares, n_tests_of_unit):
     return tests, math.sqrt(2 * zcdp_rho(epsilon_2, delta_2)), 0.0, ratio
 
 
-def _default_threshold(unit, slack):
+def _default_threshold(unit: int, slack: float) -> float:
     """unit + slack, rounded so that (threshold - unit) - slack >= 0 holds in floating point."""
-    threshold = unit + slack
+    threshold: float = unit + slack
     while (threshold - unit) - slack < 0:
         threshold = math.nextafter(threshold, math.inf)
     return threshold
 
 
-def _check_threshold(threshold, unit, slack):
+def _check_threshold(
+    threshold: float | None,
+    unit: int,
+    slack: float,
+    smaller: str = "fewer trees, a smaller max_depth or a larger share for the structure",
+) -> float:
     if threshold is None:
         return _default_threshold(unit, slack)
     least = _default_threshold(unit, slack)
@@ -1073,21 +1236,24 @@ def _check_threshold(threshold, unit, slack):
     if (threshold - unit) - slack < 0:
         raise ValueError(
             f"threshold must be at least records_per_unit + slack = {least:.6g} for this epsilon "
-            f"and delta, got {threshold!r}; use threshold=None for the smallest one, or fewer "
-            "trees, a smaller max_depth or a larger share for the structure."
+            f"and delta, got {threshold!r}; use threshold=None for the smallest one, or {smaller}."
         )
     return threshold
 
 
-def _no_noise(fields, shares, threshold):
+def _threshold_without_noise(threshold: float | None) -> float:
     if threshold is None:
         raise ValueError(
             "threshold must be given with epsilon=inf: without noise nothing else decides which "
-            "nodes are split; threshold=1 splits every node that is not empty."
+            "nodes are heavy; with threshold=1 all are that are not empty."
         )
-    threshold = _check_real(
-        "threshold", threshold, "a finite number > 0", lambda v: 0 < v < math.inf
-    )
+    return _check_real("threshold", threshold, "a finite number > 0", lambda v: 0 < v < math.inf)
+
+
+def _no_noise(
+    fields: dict[str, Any], shares: tuple[float, ...], threshold: float | None
+) -> Calibration:
+    threshold = _threshold_without_noise(threshold)
     counts = fields["leaf"] == "counts"
     return Calibration(
         **fields,
@@ -1103,7 +1269,12 @@ def _no_noise(fields, shares, threshold):
     )
 
 
-def _refuse_precision(epsilon, delta, precision):
+def _refuse_precision(
+    epsilon: float,
+    delta: float,
+    precision: FinitePrecision,
+    smaller: str = "fewer trees or a smaller max_depth",
+) -> NoReturn:
     what, remedy = (
         (f"epsilon={epsilon!r}", "use a larger epsilon")
         if precision.epsilon >= 0.5 * epsilon
@@ -1111,12 +1282,12 @@ def _refuse_precision(epsilon, delta, precision):
     )
     raise ValueError(
         f"{what} cannot carry the finite precision of the samplers (allowance: epsilon "
-        f"{precision.epsilon:.3g}, delta {precision.delta:.3g}): {remedy}, fewer trees or a "
-        "smaller max_depth; epsilon=inf switches all noise off."
+        f"{precision.epsilon:.3g}, delta {precision.delta:.3g}): {remedy}, {smaller}; "
+        "epsilon=inf switches all noise off."
     )
 
 
-def _largest_noise(noise, unit, n_features, n_classes):
+def _largest_noise(noise: Mapping[str, Any], unit: int, n_features: int, n_classes: int) -> float:
     """Largest sigma, in grid steps, of leaf counts and of the queries of a guide.
 
     A grid is never coarser than one record. On that grid the queries have a sensitivity s and a
@@ -1131,20 +1302,20 @@ def _largest_noise(noise, unit, n_features, n_classes):
 
 
 def calibrate(
-    epsilon,
-    delta,
+    epsilon: float,
+    delta: float,
     *,
-    n_estimators,
-    max_depth,
-    budget_shares,
-    n_features,
-    n_classes,
-    leaf="counts",
-    accounting="joint",
-    records_per_unit=1,
-    threshold=None,
-    soft_labels=False,
-):
+    n_estimators: int,
+    max_depth: int,
+    budget_shares: Mapping[str, float],
+    n_features: int,
+    n_classes: int,
+    leaf: str = "counts",
+    accounting: str = "joint",
+    records_per_unit: int = 1,
+    threshold: float | None = None,
+    soft_labels: bool = False,
+) -> Calibration:
     """Noise of a forest that is (epsilon, delta)-differentially private.
 
     The split of delta between the Gaussian curve and the tail of the tests is chosen so that the
@@ -1206,7 +1377,7 @@ def calibrate(
     _check_choice("leaf", leaf, ("counts", "majority"))
     _check_choice("accounting", accounting, ("joint", "split"))
     shares = _check_shares(budget_shares, accounting)
-    fields = {
+    fields: dict[str, Any] = {
         "epsilon": epsilon,
         "accounting": accounting,
         "leaf": leaf,
@@ -1223,7 +1394,13 @@ def calibrate(
     return _with_noise(fields, shares, sizes, threshold, noise_cells)
 
 
-def _with_noise(fields, shares, sizes, threshold, noise_cells):
+def _with_noise(
+    fields: dict[str, Any],
+    shares: tuple[float, ...],
+    sizes: dict[str, int],
+    threshold: float | None,
+    noise_cells: int,
+) -> Calibration:
     """`calibrate` for finite epsilon; repeated if the noise outgrows its precision allowance."""
     epsilon, delta, unit = fields["epsilon"], fields["delta"], fields["records_per_unit"]
     trees, n_tests, leaf = fields["n_estimators"], fields["tests_per_record"], fields["leaf"]
@@ -1241,10 +1418,16 @@ def _with_noise(fields, shares, sizes, threshold, noise_cells):
     core = _core_budget(epsilon, delta, precision)
     tests, leaves, guide, ratio = _parts(*core, leaf, fields["accounting"], shares, unit * n_tests)
 
-    def candidate(shrink):
+    def candidate(shrink: float) -> Calibration:
         noise = _noise_of(
-            leaf, tests * shrink, leaves * shrink, guide * shrink, ratio / shrink,
-            n_tests=n_tests, n_estimators=trees, unit=unit,
+            leaf,
+            tests * shrink,
+            leaves * shrink,
+            guide * shrink,
+            ratio / shrink,
+            n_tests=n_tests,
+            n_estimators=trees,
+            unit=unit,
         )
         return Calibration(
             **fields,
@@ -1258,14 +1441,12 @@ def _with_noise(fields, shares, sizes, threshold, noise_cells):
     found = candidate(shrink)
     needed = 16 * _largest_noise(vars(found), unit, **sizes)
     if needed > noise_cells:
-        return _with_noise(
-            fields, shares, sizes, threshold, 2 ** math.ceil(math.log2(2 * needed))
-        )
+        return _with_noise(fields, shares, sizes, threshold, 2 ** math.ceil(math.log2(2 * needed)))
     given = _check_threshold(threshold, unit, found.slack)
     return Calibration(**{**vars(found), "threshold": given})
 
 
-def recomputed_delta(calibration):
+def recomputed_delta(calibration: Calibration | HierarchyCalibration) -> float:
     """Delta at `calibration.epsilon`, computed anew from the noise that was calibrated.
 
     With accounting="joint" :func:`forest_delta` of everything together; with "split" the sum of
@@ -1274,7 +1455,7 @@ def recomputed_delta(calibration):
 
     Parameters
     ----------
-    calibration : Calibration
+    calibration : Calibration or HierarchyCalibration
 
     Returns
     -------
@@ -1285,30 +1466,44 @@ def recomputed_delta(calibration):
     ------
     ValueError
         If the threshold is below records_per_unit + slack: no bound holds then.
+
+    Examples
+    --------
+    >>> search = calibrate_hierarchy(1.0, 1e-6, height=100)
+    >>> recomputed_delta(search) <= 1e-6
+    True
+    >>> from dataclasses import replace
+    >>> f"{recomputed_delta(replace(search, sigma_tests=10.0)):.1e}"
+    '8.0e-06'
     """
     c = calibration
     if c.epsilon == math.inf:
         return 0.0
-    if not (c.threshold - c.records_per_unit) - c.slack >= 0:
+    if c.lone_tests and not (c.threshold - c.records_per_unit) - c.slack >= 0:
         raise ValueError("threshold is below records_per_unit + slack: empty nodes could pass.")
     precision = FinitePrecision(c.precision_epsilon, c.precision_delta)
     epsilon, _ = _core_budget(c.epsilon, c.delta, precision)
     if not epsilon > 0:
         return 1.0
-    recompute = _recomputed_joint if c.accounting == "joint" else _recomputed_split
-    core = recompute(c, epsilon)
+    if isinstance(c, HierarchyCalibration) or c.accounting == "joint":
+        core = _recomputed_joint(c, epsilon)
+    else:
+        core = _recomputed_split(c, epsilon)
     return _up(core * math.exp(0.5 * precision.epsilon) + precision.delta)
 
 
-def _recomputed_joint(c, epsilon):
-    mu = math.hypot(c.mu_structure, c.mu_leaves, c.mu_guide)
-    n_tests = c.records_per_unit * c.tests_per_record
+def _recomputed_joint(c: Calibration | HierarchyCalibration, epsilon: float) -> float:
     return forest_delta(
-        epsilon, mu=mu, rho=c.rho_leaves, n_tests=n_tests, sigma=c.sigma_tests, slack=c.slack
+        epsilon,
+        mu=math.hypot(*c.mu_parts),
+        rho=c.rho_leaves,
+        n_tests=c.lone_tests,
+        sigma=c.sigma_tests,
+        slack=c.slack,
     )
 
 
-def _recomputed_split(c, epsilon):
+def _recomputed_split(c: Calibration, epsilon: float) -> float:
     shares = tuple(share for _, share in c.budget_shares)
     (epsilon_1, _), (epsilon_2, _) = _split_budget(epsilon, c.delta, shares)
     if c.mu_guide > 0:
@@ -1316,7 +1511,7 @@ def _recomputed_split(c, epsilon):
     structure = forest_delta(
         epsilon_1,
         mu=c.mu_structure,
-        n_tests=c.records_per_unit * c.tests_per_record,
+        n_tests=c.lone_tests,
         sigma=c.sigma_tests,
         slack=c.slack,
     )
@@ -1324,22 +1519,39 @@ def _recomputed_split(c, epsilon):
     return _up(structure + zcdp_delta(epsilon_2, rho * (1 + 8 * _ULP)))
 
 
-def needed_precision(calibration, *, n_features=1, n_classes=1):
+def needed_precision(
+    calibration: Calibration | HierarchyCalibration, *, n_features: int = 1, n_classes: int = 1
+) -> FinitePrecision:
     """Least allowance for finite precision that the noise of a calibration needs.
 
     Parameters
     ----------
-    calibration : Calibration
+    calibration : Calibration or HierarchyCalibration
         With a finite epsilon.
     n_features, n_classes : int, default=1
-        Public sizes of the domain. At their defaults a lower bound for every domain.
+        Public sizes of the domain of a forest. At their defaults a lower bound for every domain.
 
     Returns
     -------
     FinitePrecision
         What `calibrate` subtracts is never less.
+
+    Examples
+    --------
+    >>> search = calibrate_hierarchy(1.0, 1e-6, height=100)
+    >>> needed_precision(search).epsilon <= search.precision_epsilon
+    True
     """
     c = calibration
+    if isinstance(c, HierarchyCalibration):
+        return hierarchy_precision(
+            c.epsilon,
+            height=c.height,
+            method=c.method,
+            records_per_unit=c.records_per_unit,
+            counts=c.sigma_counts is not None,
+            noise_cells=max(1.0, 16 * _largest_count_noise(c)),
+        )
     largest = _largest_noise(vars(c), c.records_per_unit, n_features, n_classes)
     return finite_precision(
         c.epsilon,
@@ -1351,6 +1563,449 @@ def needed_precision(calibration, *, n_features=1, n_classes=1):
         guide=c.mu_guide > 0,
         noise_cells=max(1.0, 16 * largest),
     )
+
+
+# ---------------------------------------------------------------------------------------------
+# one hierarchy
+
+
+def hierarchy_tests(method: str, height: int) -> int:
+    """Tests that one record can be in when a hierarchy of so many levels is searched.
+
+    1 + floor(log2(height)) for "binary_search", one on each level for "top_down" and
+    "top_down_dense". The root, which holds all records, is not tested and not counted.
+
+    Parameters
+    ----------
+    method : {"binary_search", "top_down", "top_down_dense"}
+        The last two differ in the nodes that are tested: "top_down_dense" also tests empty ones.
+    height : int
+        Levels that are searched, >= 1.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> [hierarchy_tests(method, 100) for method in ("binary_search", "top_down")]
+    [7, 100]
+    """
+    _check_choice("method", method, _METHODS)
+    if method == "binary_search":
+        return tests_per_record(1, height)
+    return _check_integer("height", height)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarchyCalibration:
+    """Noise of the heavy hitters of one hierarchy; only public numbers.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The guarantee asked for. `delta` is 0.0 with `epsilon` infinite.
+    method : {"binary_search", "top_down", "top_down_dense"}
+    height, records_per_unit : int
+        Levels that are searched, the root not counted, and records of one unit.
+    budget_shares : tuple of (str, float)
+        Pairs (name, share) for structure and counts; they sum to 1.
+    tests_per_record : int
+        :func:`hierarchy_tests`, without the factor records_per_unit.
+    sigma_tests : float
+        Standard deviation of the noise of a test, in records.
+    slack : float
+        Delta, in records. Infinite for "top_down_dense": no count is too small to be heavy.
+    threshold : float
+        tau, in records; at least records_per_unit + slack, but for "top_down_dense".
+    sigma_counts : float or None
+        Standard deviation of the noise of one count that is worth the same as all that are
+        released (:func:`count_noise`); None if there are none.
+    precision_epsilon, precision_delta : float
+        Allowance for finite precision, already subtracted (see `hierarchy_precision`).
+
+    Examples
+    --------
+    >>> search = calibrate_hierarchy(1.0, 1e-6, height=100, count_share=0.25)
+    >>> round(search.sigma_tests, 1), round(search.sigma_counts, 1), round(search.threshold)
+    (13.3, 8.7, 71)
+    """
+
+    epsilon: float
+    delta: float
+    method: str
+    height: int
+    records_per_unit: int
+    budget_shares: tuple[tuple[str, float], ...]
+    tests_per_record: int
+    sigma_tests: float
+    slack: float
+    threshold: float
+    sigma_counts: float | None
+    precision_epsilon: float
+    precision_delta: float
+
+    accounting = "joint"  # one mu for everything
+    rho_leaves = 0.0  # no exponential mechanism
+
+    @property
+    def mu_structure(self) -> float:
+        """mu of all tests for one unit: records_per_unit sqrt(tests) / sigma_tests."""
+        return _gaussian_mu_of(self.records_per_unit, self.tests_per_record, self.sigma_tests)
+
+    @property
+    def mu_counts(self) -> float:
+        """mu of the counts for one unit, as if a record were in one only; 0.0 if there are none."""
+        if self.sigma_counts is None:
+            return 0.0
+        return _gaussian_mu_of(self.records_per_unit, 1, self.sigma_counts)
+
+    @property
+    def mu_parts(self) -> tuple[float, float]:
+        """mu of every Gaussian part for one unit: structure, counts."""
+        return self.mu_structure, self.mu_counts
+
+    @property
+    def lone_tests(self) -> int:
+        """Tests of one unit that could be of nodes which it alone fills (note 2).
+
+        None where empty nodes are tested with the same noise: their tests are plain Gaussian
+        mechanisms.
+        """
+        if self.method == "top_down_dense":
+            return 0
+        return self.records_per_unit * self.tests_per_record
+
+
+def hierarchy_precision(
+    epsilon: float,
+    *,
+    height: int,
+    method: str,
+    records_per_unit: int = 1,
+    counts: bool = True,
+    noise_cells: float = _NOISE_CELLS,
+) -> FinitePrecision:
+    """Allowance for the finite precision of the samplers of one hierarchy.
+
+    Counted as in `finite_precision`: the draws of one tree of this height, or of one plain test
+    on each level for the top-down methods; and the noisy counts that one record is in, one of every
+    node on its path and one more.
+
+    Parameters
+    ----------
+    epsilon : float
+        The epsilon asked for, finite and > 0.
+    height : int
+    method : {"binary_search", "top_down", "top_down_dense"}
+    records_per_unit : int, default=1
+    counts : bool, default=True
+        Whether noisy counts are released.
+    noise_cells : int, default=2048
+        At least 16 times the largest noise of a count.
+
+    Returns
+    -------
+    FinitePrecision
+
+    Examples
+    --------
+    >>> allowance = hierarchy_precision(1.0, height=100, method="top_down")
+    >>> f"{allowance.epsilon:.1e}", f"{allowance.delta:.1e}"
+    ('5.5e-10', '4.2e-14')
+    """
+    epsilon = _check_real("epsilon", epsilon, "a finite number > 0", lambda v: 0 < v < math.inf)
+    unit = _check_integer("records_per_unit", records_per_unit)
+    n_tests = hierarchy_tests(method, height)
+    draws = n_tests
+    if method == "binary_search":
+        draws = n_tests * height * (2 * _ALARMS_PER_NODE + 2)
+    noise = height + 2 if counts else 0
+    return _allowance(epsilon, unit, draws, n_tests, noise, noise_cells)
+
+
+def count_noise(sigma: float, depth: int) -> tuple[float, float]:
+    """Noise of the two queries for the counts of a hierarchy.
+
+    The count of every heavy node, of which a record is in at most depth + 1, and the number of
+    records of every heavy node that are in no heavy child of it, of which a record is in one. For
+    one record the sum of 1 / noise^2 over all that it is in is at most 1 / sigma^2: both together
+    cost no more than a single count with noise sigma.
+
+    Parameters
+    ----------
+    sigma : float
+        >= 0, in records.
+    depth : int
+        Largest depth of a heavy node; public, as the tree is released before.
+
+    Returns
+    -------
+    own, residual : float
+        Standard deviations, each rounded up.
+
+    Examples
+    --------
+    >>> own, residual = count_noise(3.0, 8)
+    >>> round(own, 6), round(residual, 6), 9 / own**2 + 1 / residual**2 <= 1 / 3.0**2
+    (18.0, 3.464102, True)
+    """
+    up = 1 + 16 * _ULP
+    own = sigma * math.sqrt((depth + 1) / (1 - _RESIDUAL_SHARE)) * up
+    return own, sigma / math.sqrt(_RESIDUAL_SHARE) * up
+
+
+def calibrate_hierarchy(
+    epsilon: float,
+    delta: float,
+    *,
+    height: int,
+    method: str = "binary_search",
+    count_share: float = 0.0,
+    records_per_unit: int = 1,
+    threshold: float | None = None,
+) -> HierarchyCalibration:
+    r"""Noise of heavy hitters of one hierarchy that are (epsilon, delta)-differentially private.
+
+    As `calibrate` with joint accounting: one mu^2 for tests and counts, and the split of delta
+    between the Gaussian curve and the tail of the tests with which the threshold is smallest.
+    With rho = mu^2 / 2 of the tests, :math:`\sigma = \sqrt{m / (2 \rho)}` for m tests a record.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0. Infinity means no noise; `threshold` must then be given and `delta` is ignored.
+    delta : float
+        0 < delta < 1.
+    height : int
+        Levels that are searched, the root not counted.
+    method : {"binary_search", "top_down", "top_down_dense"}, default="binary_search"
+        See :func:`hierarchy_tests`. With "top_down_dense" empty nodes are tested, too; this needs
+        no slack, but `threshold` must be given.
+    count_share : float, default=0.0
+        Share of mu^2 for noisy counts, 0 <= share < 1; see :func:`count_noise`.
+    records_per_unit : int, default=1
+        Records that one unit can hold.
+    threshold : float or None, default=None
+        Threshold of the tests; the smallest one, records_per_unit + slack, if None.
+
+    Returns
+    -------
+    HierarchyCalibration
+        :func:`recomputed_delta` of it never exceeds `delta`.
+
+    Raises
+    ------
+    ValueError
+        As `calibrate`.
+
+    Examples
+    --------
+    >>> search = calibrate_hierarchy(1.0, 1e-6, height=100)
+    >>> baseline = calibrate_hierarchy(1.0, 1e-6, height=100, method="top_down")
+    >>> round(search.sigma_tests, 1), round(baseline.sigma_tests, 1)
+    (11.5, 43.2)
+    >>> recomputed_delta(search) <= 1e-6
+    True
+    """
+    epsilon = _check_epsilon(epsilon)
+    count_share = _check_real(
+        "count_share", count_share, "a number with 0 <= share < 1", lambda v: 0 <= v < 1
+    )
+    fields: dict[str, Any] = {
+        "epsilon": epsilon,
+        "method": method,
+        "height": _check_integer("height", height),
+        "records_per_unit": _check_integer("records_per_unit", records_per_unit),
+        "budget_shares": (("structure", 1.0 - count_share), ("counts", count_share)),
+        "tests_per_record": hierarchy_tests(method, height),
+    }
+    if epsilon == math.inf:
+        return HierarchyCalibration(
+            **fields,
+            delta=0.0,
+            sigma_tests=0.0,
+            slack=0.0,
+            threshold=_threshold_without_noise(threshold),
+            sigma_counts=0.0 if count_share else None,
+            precision_epsilon=0.0,
+            precision_delta=0.0,
+        )
+    fields["delta"] = _check_delta(delta)
+    if method == "top_down_dense":
+        if threshold is None:
+            raise ValueError(
+                "threshold must be given with method='top_down_dense', which has no smallest one."
+            )
+        threshold = _check_real("threshold", threshold, "a finite number", math.isfinite)
+    return _hierarchy_with_noise(fields, threshold, _NOISE_CELLS)
+
+
+def _largest_count_noise(calibration: HierarchyCalibration) -> float:
+    """Largest noise of a count, whatever the depth that is found."""
+    if calibration.sigma_counts is None:
+        return 0.0
+    return max(count_noise(calibration.sigma_counts, calibration.height))
+
+
+def _hierarchy_with_noise(
+    fields: dict[str, Any], threshold: float | None, noise_cells: int
+) -> HierarchyCalibration:
+    """`calibrate_hierarchy` for finite epsilon; repeated if the noise outgrows its allowance."""
+    epsilon, delta, unit = fields["epsilon"], fields["delta"], fields["records_per_unit"]
+    n_tests, method = fields["tests_per_record"], fields["method"]
+    structure, counts = (share for _, share in fields["budget_shares"])
+    precision = hierarchy_precision(
+        epsilon,
+        height=fields["height"],
+        method=method,
+        records_per_unit=unit,
+        counts=counts > 0,
+        noise_cells=noise_cells,
+    )
+    if precision.epsilon >= 0.5 * epsilon or precision.delta >= 0.5 * delta:
+        _refuse_precision(epsilon, delta, precision, "or a smaller height")
+    core = _core_budget(epsilon, delta, precision)
+    scale, ratio = gaussian_mu(*core), math.inf
+    if method != "top_down_dense":
+        scale, ratio = _best_tests(*core, unit * n_tests, scale, lambda value: (value, 0.0))
+
+    def candidate(shrink: float) -> HierarchyCalibration:
+        mu = scale * shrink
+        sigma = unit * math.sqrt(n_tests) / (mu * math.sqrt(structure))
+        slack = sigma * ratio / shrink
+        return HierarchyCalibration(
+            **fields,
+            sigma_tests=sigma,
+            slack=slack,
+            threshold=unit if math.isinf(slack) else _default_threshold(unit, slack),
+            sigma_counts=unit / (mu * math.sqrt(counts)) if counts else None,
+            precision_epsilon=precision.epsilon,
+            precision_delta=precision.delta,
+        )
+
+    shrink = _nudge(1.0, -1, lambda value: recomputed_delta(candidate(value)) <= delta)
+    found = candidate(shrink)
+    needed = 16 * _largest_count_noise(found)
+    if needed > noise_cells:
+        return _hierarchy_with_noise(fields, threshold, 2 ** math.ceil(math.log2(2 * needed)))
+    if method != "top_down_dense":
+        threshold = _check_threshold(
+            threshold, unit, found.slack, "a smaller height or a smaller count_share"
+        )
+    return replace(found, threshold=cast(float, threshold))  # given with "top_down_dense"
+
+
+# ---------------------------------------------------------------------------------------------
+# accuracy of the search
+
+
+def max_error(
+    max_depth: int, n_estimators: int, n_records: int, beta: float, *, sigma: float
+) -> float:
+    r"""Error of the heavy hitters that is exceeded with probability at most beta.
+
+    .. math:: \alpha = \sigma\, \Phi^{-1}\left(1 - \frac{\beta}{2 k m}\right)
+              \le \sigma \sqrt{2 \ln(2 k m / \beta)}, \qquad
+              m = n \lceil \log_2(h + 1) \rceil
+
+    With probability 1 - beta, in all k trees at once, every node with at least tau + alpha records
+    is heavy and every heavy node has at least tau - alpha. Without any probability a heavy node
+    has more than tau - records_per_unit - slack.
+
+    Parameters
+    ----------
+    max_depth : int
+        h, levels that are searched.
+    n_estimators : int
+        k, number of trees; 1 for a hierarchy.
+    n_records : int
+        n, which may be an upper bound. What follows from the true number is private.
+    beta : float
+        0 < beta < 1.
+    sigma : float
+        Standard deviation of the noise of a test, >= 0, in records.
+
+    Returns
+    -------
+    float
+        alpha in records, rounded up.
+
+    Notes
+    -----
+    Every node that holds a record is in one of the m tests that the records of a tree can be in,
+    and marks without a test follow from tests of smaller (heavy) or larger (light) counts, so the
+    largest noise of all tests bounds the error (lemmas 4 and 5 of the paper, whose proof uses the
+    looser right-hand side).
+
+    References
+    ----------
+    "Lumberjack: Better Differentially Private Random Forests through Heavy Hitter Detection in
+    Trees", lemmas 3 to 5 and theorem 6.
+
+    Examples
+    --------
+    >>> sigma = calibrate_hierarchy(1.0, 1e-6, height=64).sigma_tests
+    >>> round(max_error(64, 1, 1_000_000, 0.05, sigma=sigma))
+    66
+    """
+    n_tests = _check_integer("n_records", n_records) * tests_per_record(n_estimators, max_depth)
+    beta = _check_real("beta", beta, "a number with 0 < beta < 1", lambda v: 0 < v < 1)
+    sigma = _check_real("sigma", sigma, "a finite number >= 0", lambda v: 0 <= v < math.inf)
+    quantile = -float(ndtri_exp(math.log(beta) - math.log(2 * n_tests)))
+    return sigma * quantile * (1 + 1e-12)
+
+
+def closed_form_noise(
+    epsilon: float, delta: float, *, n_estimators: int, max_depth: int
+) -> tuple[float, float]:
+    r"""Noise of the tests in closed form, for epsilon < 1: looser than what is calibrated.
+
+    .. math:: \sigma = \frac{\sqrt{2 m \ln(2.5 / \delta)}}{\epsilon}, \qquad
+              \Delta = \sigma \sqrt{2 \ln(2 m / \delta)}, \qquad
+              m = k (1 + \lfloor \log_2 h \rfloor)
+
+    It shows how the noise, and with `max_error` the error, grows: like the root of the number of
+    trees and of log h. Searching top-down instead has h in place of 1 + floor(log2 h).
+
+    Parameters
+    ----------
+    epsilon : float
+        0 < epsilon < 1.
+    delta : float
+        0 < delta < 1.
+    n_estimators, max_depth : int
+        k and h.
+
+    Returns
+    -------
+    sigma, slack : float
+        In records.
+
+    Notes
+    -----
+    "Add the deltas": half of delta for Gaussian noise of sensitivity sqrt(m), half for the
+    probability that the noise of any of m tests exceeds Delta, by Pr[N(0, 1) >= t] <= exp(-t^2/2).
+
+    References
+    ----------
+    "Lumberjack: Better Differentially Private Random Forests through Heavy Hitter Detection in
+    Trees", lemma 7. Dwork and Roth (2014), "The algorithmic foundations of differential privacy",
+    appendix A. Wilkins, Kifer, Zhang and Karrer (2024), "Exact privacy analysis of the Gaussian
+    sparse histogram mechanism".
+
+    Examples
+    --------
+    >>> sigma, slack = closed_form_noise(0.5, 1e-6, n_estimators=1, max_depth=100)
+    >>> exact = calibrate_hierarchy(0.5, 1e-6, height=100)
+    >>> exact.sigma_tests < sigma < 1.5 * exact.sigma_tests and exact.slack < slack
+    True
+    """
+    epsilon = _check_real("epsilon", epsilon, "a number with 0 < epsilon < 1", lambda v: 0 < v < 1)
+    delta = _check_delta(delta)
+    n_tests = tests_per_record(n_estimators, max_depth)
+    sigma = math.sqrt(2 * n_tests * math.log(2.5 / delta)) / epsilon
+    return sigma, sigma * math.sqrt(2 * math.log(2 * n_tests / delta))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1372,6 +2027,12 @@ class Spending(NamedTuple):
         2 s of note 5: relative errors of the samplers.
     precision_variation : float
         t of note 5: absolute errors of the samplers, without the factor 1 + e^epsilon.
+
+    Examples
+    --------
+    >>> spent = spending(calibrate_hierarchy(1.0, 1e-6, height=100))
+    >>> round(spent.gaussian, 4), f"{spent.tail:.1e}"
+    (0.0531, '4.3e-07')
     """
 
     gaussian: float = 0.0
@@ -1381,14 +2042,14 @@ class Spending(NamedTuple):
     precision_variation: float = 0.0
 
 
-def spending(calibration):
-    """What a calibrated forest spends, each number rounded up.
+def spending(calibration: Calibration | HierarchyCalibration) -> Spending:
+    """What a calibrated forest or hierarchy spends, each number rounded up.
 
     Whatever the accounting it was calibrated with: the noise alone decides.
 
     Parameters
     ----------
-    calibration : Calibration
+    calibration : Calibration or HierarchyCalibration
 
     Returns
     -------
@@ -1408,17 +2069,18 @@ def spending(calibration):
     if c.epsilon == math.inf:
         return Spending(*[math.inf] * len(Spending._fields))
     up = 1 + 32 * _ULP
-    n_tests = c.records_per_unit * c.tests_per_record
     return Spending(
-        gaussian=math.fsum(mu * mu for mu in (c.mu_structure, c.mu_leaves, c.mu_guide)) * up,
-        tail=_log_fail_loss(n_tests, c.slack / c.sigma_tests) * up,
+        gaussian=math.fsum(mu * mu for mu in c.mu_parts) * up,
+        tail=_log_fail_loss(c.lone_tests, c.slack / c.sigma_tests) * up,
         exponential=c.rho_leaves * up,
         precision_epsilon=c.precision_epsilon * up,
         precision_variation=c.precision_delta / (1 + math.exp(min(c.epsilon, 600.0))) * up,
     )
 
 
-def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
+def account_limits(
+    epsilon: float, delta: float, *, tail_share: float = 0.5, exponential_share: float = 0.0
+) -> Spending:
     """Accounts of a ledger that are (epsilon, delta) when all are spent.
 
     Parameters
@@ -1437,6 +2099,12 @@ def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
     -------
     Spending
         The limits, rounded down: ``accounts_delta(epsilon, limits) <= delta``.
+
+    Examples
+    --------
+    >>> limits = account_limits(2.0, 1e-6)
+    >>> round(limits.gaussian, 4), f"{limits.tail:.2e}"
+    (0.1887, '4.95e-07')
     """
     epsilon = _check_real("epsilon", epsilon, "a finite number > 0", lambda v: 0 < v < math.inf)
     delta = _check_delta(delta)
@@ -1444,7 +2112,9 @@ def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
         "tail_share", tail_share, "a number between 0 and 1", lambda v: 0 < v < 1
     )
     exponential_share = _check_real(
-        "exponential_share", exponential_share, "a number with 0 <= share < 1",
+        "exponential_share",
+        exponential_share,
+        "a number with 0 <= share < 1",
         lambda v: 0 <= v < 1,
     )
     loss = -math.log1p(-tail_share * (1 - _LEDGER_PRECISION_DELTA) * delta)
@@ -1456,7 +2126,7 @@ def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
         "precision_variation": 0.99 * precision_delta * shrink / (1 + shrink),
     }
 
-    def limits(scale):
+    def limits(scale: float) -> Spending:
         """Limits with `scale` as mu^2 / 2 + rho of everything."""
         gaussian, exponential = 2 * (1 - exponential_share) * scale, exponential_share * scale
         return Spending(gaussian=gaussian, exponential=exponential, **fixed)
@@ -1469,7 +2139,7 @@ def account_limits(epsilon, delta, *, tail_share=0.5, exponential_share=0.0):
     )
 
 
-def _largest_below(high, holds):
+def _largest_below(high: float, holds: Callable[[float], bool]) -> float:
     """Largest value below `high` with `holds`, by bisection; 0.0 if there is none."""
     if holds(high):
         return high
@@ -1482,7 +2152,7 @@ def _largest_below(high, holds):
     return low
 
 
-def accounts_delta(epsilon, limits):
+def accounts_delta(epsilon: float, limits: Spending) -> float:
     """Delta at epsilon of a ledger with these limits, finite precision included.
 
     Parameters
@@ -1495,6 +2165,12 @@ def accounts_delta(epsilon, limits):
     -------
     float
         Upper bound, at most 1; proof in note 6 at the head of the module.
+
+    Examples
+    --------
+    >>> limits = account_limits(2.0, 1e-6)
+    >>> accounts_delta(2.0, limits) <= 1e-6 < accounts_delta(1.9, limits)
+    True
     """
     core = math.nextafter(epsilon - limits.precision_epsilon, -math.inf)
     if not core > 0:

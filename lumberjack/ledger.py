@@ -4,6 +4,8 @@
 parameters on private records. `make_private_scorer` makes scores that it can charge.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import json
@@ -13,20 +15,30 @@ import secrets
 import threading
 import time
 import weakref
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from lumberjack import accounting, noise
-from lumberjack.privacy import NEIGHBOURING, guarantee_text, unit_text, version
+from lumberjack.privacy import NEIGHBOURING, PrivacyReport, guarantee_text, unit_text, version
 
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LedgerEvent", "PrivacyBudgetError", "PrivacyLedger", "make_private_scorer"]
+
+# What the parameter `ledger` of an estimator can be.
+Ledgers: TypeAlias = (
+    "PrivacyLedger | LedgerReference | Sequence[PrivacyLedger | LedgerReference] | None"
+)
+# Raises if an event must not join those that are there.
+Allow: TypeAlias = "Callable[[LedgerEvent, Sequence[LedgerEvent]], None]"
 
 LEDGER_FORMAT = 1
 
@@ -94,6 +106,18 @@ class LedgerEvent:
         The noise came from `random_state`.
     inferred : tuple of str
         What the fit read from the data outside the guarantee.
+
+    Examples
+    --------
+    >>> from lumberjack import LumberjackClassifier, PrivacyLedger
+    >>> model = LumberjackClassifier(epsilon=1, delta=1e-7, bounds=(0, 1), classes=[0, 1])
+    >>> with PrivacyLedger(2, 1e-6) as ledger:
+    ...     model = model.fit([[0.25], [0.75]], [0, 1])
+    >>> event = ledger.events[0]
+    >>> event.kind, event.source, event.epsilon, event.is_private
+    ('fit', 'LumberjackClassifier', 1.0, True)
+    >>> event.charged == ledger.spent
+    True
     """
 
     kind: str
@@ -102,10 +126,10 @@ class LedgerEvent:
     delta: float | None
     charged: accounting.Spending
     seeded: bool = False
-    inferred: tuple = ()
+    inferred: tuple[str, ...] = ()
 
     @property
-    def is_private(self):
+    def is_private(self) -> bool:
         """Whether the guarantee of the ledger covers it."""
         return self.kind != "exact score" and not self.seeded and not self.inferred
 
@@ -194,14 +218,14 @@ class PrivacyLedger:
 
     def __init__(
         self,
-        epsilon,
-        delta,
+        epsilon: float,
+        delta: float,
         *,
-        tail_share=0.5,
-        exponential_share=0.0,
-        records_per_unit=1,
-        path=None,
-    ):
+        tail_share: float = 0.5,
+        exponential_share: float = 0.0,
+        records_per_unit: int = 1,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
         limits = accounting.account_limits(
             epsilon, delta, tail_share=tail_share, exponential_share=exponential_share
         )
@@ -214,16 +238,19 @@ class PrivacyLedger:
         self.tail_share = float(tail_share)
         self.exponential_share = float(exponential_share)
         self.records_per_unit = int(records_per_unit)
-        terms = self._terms()
-        self._store = MemoryStore() if path is None else FileStore(path, terms, limits)
-        self.path = None if path is None else self._store.path
-        self.limits = limits if path is None else self._store.limits
+        self._store: MemoryStore | FileStore
+        self.path: str | None
+        if path is None:
+            self._store, self.path, self.limits = MemoryStore(), None, limits
+        else:
+            self._store = file = FileStore(path, self._terms(), limits)
+            self.path, self.limits = file.path, file.limits
         self.id = self._store.id
         with _lock:
             _living[self.id] = self
 
     @classmethod
-    def open(cls, path):
+    def open(cls, path: str | os.PathLike[str]) -> PrivacyLedger:
         """The ledger that lies in a file.
 
         Parameters
@@ -234,25 +261,25 @@ class PrivacyLedger:
         -------
         PrivacyLedger
         """
-        return cls(**read_ledger_file(os.path.abspath(path))["terms"], path=path)
+        return cls(**read_ledger_file(ledger_path(path))["terms"], path=path)
 
-    def _terms(self):
+    def _terms(self) -> dict[str, Any]:
         names = ("epsilon", "delta", "tail_share", "exponential_share", "records_per_unit")
         return {name: getattr(self, name) for name in names}
 
     @property
-    def events(self):
+    def events(self) -> tuple[LedgerEvent, ...]:
         """Every query that was recorded, a tuple of `LedgerEvent`."""
         return tuple(self._store.read())
 
     @property
-    def spent(self):
+    def spent(self) -> accounting.Spending:
         """What was taken from each account, rounded up; `accounting.Spending`."""
         total = sum_exactly(self._store.read())
         return accounting.Spending(*(_float_above(value) for value in total))
 
     @property
-    def remaining(self):
+    def remaining(self) -> accounting.Spending:
         """What is left of each account, rounded down; `accounting.Spending`."""
         total = sum_exactly(self._store.read())
         return accounting.Spending(
@@ -263,15 +290,15 @@ class PrivacyLedger:
         )
 
     @property
-    def is_private(self):
+    def is_private(self) -> bool:
         """Whether everything that was recorded is covered by the guarantee."""
         return all(event.is_private for event in self.events)
 
-    def share(self, n_fits=1):
+    def share(self, n_fits: int = 1) -> tuple[float, float]:
         """(epsilon, delta) that each of so many more equal fits can have.
 
-        For forests with ``leaf="counts", accounting="joint"``; their calibration never spends
-        more than an equal part of what is left of mu^2 and of the tail.
+        For forests with ``leaf="counts", accounting="joint"`` and for hierarchies; their
+        calibration never spends more than an equal part of what is left of mu^2 and of the tail.
 
         Parameters
         ----------
@@ -303,7 +330,7 @@ class PrivacyLedger:
         mu = math.sqrt(left.gaussian / n_fits) * down
         return _epsilon_of(mu, delta), delta
 
-    def charge(self, event, check_only=False):
+    def charge(self, event: LedgerEvent, check_only: bool = False) -> None:
         """Take what an event needs from the accounts and record it, or refuse it.
 
         Parameters
@@ -321,7 +348,7 @@ class PrivacyLedger:
         else:
             self._store.append(event, self._allow)
 
-    def _allow(self, event, events):
+    def _allow(self, event: LedgerEvent, events: Sequence[LedgerEvent]) -> None:
         """Refuse an event that would overdraw an account, in exact arithmetic."""
         for name, limit, spent, needed in zip(
             ACCOUNTS, self.limits, sum_exactly(events), event.charged, strict=True
@@ -335,23 +362,23 @@ class PrivacyLedger:
                 f"left of {limit:.4g}, and {needed:.4g} is needed; {remedy}"
             )
 
-    def __enter__(self):
+    def __enter__(self) -> PrivacyLedger:
         with _lock:
             _active.append(self)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         with _lock:
             last = max(i for i, ledger in enumerate(_active) if ledger is self)
             del _active[last]
 
-    def __copy__(self):
+    def __copy__(self) -> PrivacyLedger:
         return self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyLedger:
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:
             raise TypeError(
                 "this ledger lives in one process and cannot be pickled, a copy would spend the "
@@ -360,10 +387,10 @@ class PrivacyLedger:
             )
         return PrivacyLedger.open, (self.path,)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"PrivacyLedger(epsilon={self.epsilon:g}, delta={self.delta:g})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         events, spent = self.events, self.spent
         lines = [f"ledger of {guarantee_text(self.epsilon, self.delta)}, {NEIGHBOURING}"]
         lines.append(f"unit: {unit_text(self.records_per_unit)}")
@@ -379,7 +406,7 @@ class PrivacyLedger:
         return "\n".join(lines)
 
 
-def _outside(events):
+def _outside(events: Iterable[LedgerEvent]) -> list[str]:
     """What the guarantee of a ledger does not cover, in words."""
     counts = {
         "exact scores": sum(event.kind == "exact score" for event in events),
@@ -389,7 +416,7 @@ def _outside(events):
     return [f"{count} {what}" for what, count in counts.items() if count]
 
 
-def _epsilon_of(mu, delta):
+def _epsilon_of(mu: float, delta: float) -> float:
     """Largest epsilon, rounded down, whose `accounting.gaussian_mu` is at most mu."""
     low, high = 0.0, 1.0
     while accounting.gaussian_delta(high, mu) > delta:
@@ -407,7 +434,7 @@ def _epsilon_of(mu, delta):
     return low * (1 - 1e-9)
 
 
-def sum_exactly(events):
+def sum_exactly(events: Sequence[LedgerEvent]) -> list[Fraction]:
     """What events were charged, account by account, as exact fractions."""
     return [
         sum((Fraction(event.charged[i]) for event in events), Fraction(0))
@@ -415,12 +442,12 @@ def sum_exactly(events):
     ]
 
 
-def _float_above(value):
+def _float_above(value: Fraction) -> float:
     found = float(value)
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)
 
 
-def _float_below(value):
+def _float_below(value: Fraction) -> float:
     found = float(value)
     return found if Fraction(found) <= value else math.nextafter(found, -math.inf)
 
@@ -431,17 +458,17 @@ def _float_below(value):
 class MemoryStore:
     """Events in memory; of this process only, because a fork would copy them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.id = secrets.token_hex(16)
-        self._events = []
+        self._events: list[LedgerEvent] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def read(self):
+    def read(self) -> tuple[LedgerEvent, ...]:
         """Events so far."""
         return tuple(self._events)
 
-    def append(self, event, allow):
+    def append(self, event: LedgerEvent, allow: Allow) -> None:
         """Record an event, unless `allow` raises."""
         if os.getpid() != self._process:  # before the lock, which a fork may have copied locked
             raise PrivacyBudgetError(
@@ -456,10 +483,18 @@ class MemoryStore:
 class FileStore:
     """Events in a JSON file, which is replaced as a whole while its lock file is held."""
 
-    def __init__(self, path, terms, limits):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        terms: dict[str, Any],
+        limits: accounting.Spending,
+    ) -> None:
         if fcntl is None:
             raise NotImplementedError("a ledger with a path needs the file locks of POSIX")
-        self.path = os.path.abspath(path)
+        self.path = ledger_path(path)
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder):
+            raise ValueError(f"path lies in the folder {folder}, which is not there: make it first")
         with locked(self.path):
             if os.path.exists(self.path):
                 content = read_ledger_file(self.path)
@@ -481,28 +516,46 @@ class FileStore:
         self.id = content["id"]
         self.limits = accounting.Spending(**content["limits"])
 
-    def _load(self):
+    def _load(self) -> dict[str, Any]:
         content = read_ledger_file(self.path)
         if content["id"] != self.id:
             raise PrivacyBudgetError(f"{self.path} has been replaced by another ledger")
         return content
 
-    def read(self):
+    def read(self) -> list[LedgerEvent]:
         """Events so far."""
         return [_read_event(own) for own in self._load()["events"]]
 
-    def append(self, event, allow):
+    def append(self, event: LedgerEvent, allow: Allow) -> None:
         """Record an event, unless `allow` raises."""
         with locked(self.path):
             content = self._load()
             allow(event, [_read_event(own) for own in content["events"]])
-            own = asdict(replace(event, charged=None)) | {"charged": event.charged._asdict()}
+            own = {**vars(event), "charged": event.charged._asdict()}
             content["events"].append(own)
             write_ledger_file(self.path, content)
 
 
+def ledger_path(path: str | os.PathLike[str]) -> str:
+    """Absolute path of a ledger file.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is not the name of a file.
+    """
+    if isinstance(path, bool | bytes) or not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be the name of a file, got {type(path).__name__}")
+    if not os.fspath(path):
+        raise ValueError("path must be the name of a file, got an empty one")
+    found = os.path.abspath(path)
+    if os.path.isdir(found):
+        raise ValueError(f"path must be the name of a file, but {found} is a folder")
+    return found
+
+
 @contextlib.contextmanager
-def locked(path):
+def locked(path: str) -> Iterator[None]:
     """Hold the lock file of a ledger file.
 
     The lock is that of the operating system (flock), which ends with the process that holds it,
@@ -527,7 +580,7 @@ def locked(path):
         os.close(file)
 
 
-def _try_lock(file):
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -535,7 +588,7 @@ def _try_lock(file):
     return True
 
 
-def read_ledger_file(path):
+def read_ledger_file(path: str) -> dict[str, Any]:
     """Content of a ledger file, checked.
 
     Raises
@@ -566,7 +619,7 @@ def read_ledger_file(path):
     return content
 
 
-def write_ledger_file(path, content):
+def write_ledger_file(path: str, content: dict[str, Any]) -> None:
     """Replace a ledger file as a whole; a crash leaves the old one or the new one."""
     new = f"{path}.new"
     with open(new, "w", encoding="utf-8") as file:
@@ -581,7 +634,7 @@ def write_ledger_file(path, content):
         os.close(folder)
 
 
-def _read_event(data):
+def _read_event(data: dict[str, Any]) -> LedgerEvent:
     charged = accounting.Spending(**data["charged"])
     return LedgerEvent(**{**data, "charged": charged, "inferred": tuple(data["inferred"])})
 
@@ -589,12 +642,12 @@ def _read_event(data):
 # Active ledgers ---------------------------------------------------------------------------------
 
 # Of the whole process, not of one thread or context: the threads of joblib are charged, too.
-_active = []
-_living = weakref.WeakValueDictionary()
+_active: list[PrivacyLedger] = []
+_living: weakref.WeakValueDictionary[str, PrivacyLedger] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def _renew_lock():
+def _renew_lock() -> None:
     global _lock
     _lock = threading.Lock()  # another thread may have held it during the fork
 
@@ -610,26 +663,26 @@ class LedgerReference:
     id: str
     path: str | None
 
-    def find_living(self):
+    def find_living(self) -> PrivacyLedger | None:
         """The ledger if it lives in this process, or None."""
         with _lock:
             return _living.get(self.id)
 
-    def find(self):
+    def find(self) -> PrivacyLedger | None:
         """The ledger, opened if need be, or None."""
         found = self.find_living()
         if found is None and self.path is not None and os.path.exists(self.path):
             found = PrivacyLedger.open(self.path)
         return found if found is not None and found.id == self.id else None
 
-    def __copy__(self):
+    def __copy__(self) -> PrivacyLedger | LedgerReference:
         return self.find_living() or self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyLedger | LedgerReference:
         return self.find_living() or self
 
 
-def find_ledgers(ledger, required=True):
+def find_ledgers(ledger: Ledgers, required: bool = True) -> list[PrivacyLedger]:
     """Ledgers that a query is charged to: the one given and all active ones, each once.
 
     Parameters
@@ -657,7 +710,7 @@ def find_ledgers(ledger, required=True):
     return list(found.values())
 
 
-def _given(ledger):
+def _given(ledger: Ledgers) -> tuple[PrivacyLedger | LedgerReference, ...]:
     if ledger is None:
         return ()
     given = tuple(ledger) if isinstance(ledger, tuple | list) else (ledger,)
@@ -666,7 +719,7 @@ def _given(ledger):
     return given
 
 
-def charge(ledgers, event):
+def charge(ledgers: Sequence[PrivacyLedger], event: LedgerEvent) -> None:
     """Charge an event to several ledgers; none is charged if one is seen to refuse."""
     if len(ledgers) > 1:
         for ledger in ledgers:
@@ -675,7 +728,7 @@ def charge(ledgers, event):
         ledger.charge(event)
 
 
-def charge_fit(ledger, report, source):
+def charge_fit(ledger: Ledgers, report: PrivacyReport, source: str) -> None:
     """Charge a fit to the given and to all active ledgers, before it reads the records.
 
     Parameters
@@ -719,7 +772,7 @@ def charge_fit(ledger, report, source):
     charge(ledgers, event)
 
 
-def record_exact_score(ledger, source):
+def record_exact_score(ledger: Ledgers, source: str) -> bool:
     """Record an exact score in the given and in all active ledgers; whether there is any."""
     ledgers = find_ledgers(ledger, required=False)
     event = LedgerEvent("exact score", source, None, None, accounting.Spending())
@@ -727,7 +780,7 @@ def record_exact_score(ledger, source):
     return bool(ledgers)
 
 
-def ledger_to_pickle(ledger, fitted):
+def ledger_to_pickle(ledger: Ledgers, fitted: bool) -> Ledgers:
     """What an estimator pickles as its parameter `ledger`.
 
     The active ledgers join the one given, so that a fit in another process is charged, too. One
@@ -744,7 +797,7 @@ def ledger_to_pickle(ledger, fitted):
     return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 
-def ledger_from_pickle(ledger):
+def ledger_from_pickle(ledger: Ledgers) -> Ledgers:
     """The parameter `ledger` from a pickle, in the process of the ledger the ledger itself.
 
     No file is opened here: a model that was published shall load anywhere.
@@ -754,10 +807,32 @@ def ledger_from_pickle(ledger):
     return copy.copy(ledger)
 
 
+class LedgerPickling:
+    """Mixin of estimators with a parameter `ledger`: how it is pickled and copied."""
+
+    ledger: Ledgers
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()  # type: ignore[misc]  # of the estimator
+        charged = ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
+        return {**state, "ledger": charged}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        charged = ledger_from_pickle(state.get("ledger"))
+        super().__setstate__({**state, "ledger": charged})  # type: ignore[misc]
+
+
 # Private scores ---------------------------------------------------------------------------------
 
 
-def make_private_scorer(metric="accuracy", *, noise=None, mu=None, bins=20, ledger=None):
+def make_private_scorer(
+    metric: str = "accuracy",
+    *,
+    noise: float | None = None,
+    mu: float | None = None,
+    bins: int = 20,
+    ledger: Ledgers = None,
+) -> PrivateScorer:
     """Make a scorer that releases noisy counts and charges the ledger.
 
     For `cross_val_score`, `GridSearchCV` and the like, inside ``with PrivacyLedger(...)`` or with
@@ -814,7 +889,9 @@ class PrivateScorer:
     model was fitted to are protected by the noise of the fit.
     """
 
-    def __init__(self, metric, noise, mu, bins, ledger):
+    def __init__(
+        self, metric: str, noise: float | None, mu: float | None, bins: int, ledger: Ledgers
+    ) -> None:
         if metric not in METRICS:
             raise ValueError(f"metric must be 'accuracy' or 'roc_auc', got {metric!r}")
         if (noise is None) == (mu is None):
@@ -822,8 +899,10 @@ class PrivateScorer:
                 "give either noise, in records, or mu: noise=10 hides a record in counts that are "
                 "off by about 10 each"
             )
+        value: Any
         name, value = ("noise", noise) if mu is None else ("mu", mu)
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 2**32:
+        is_real = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_real or not 0 < value < 2**32:
             raise ValueError(f"{name} must be a number between 0 and 2^32, got {value!r}")
         if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 2:
             raise ValueError(f"bins must be an integer of at least 2, got {bins!r}")
@@ -831,7 +910,7 @@ class PrivateScorer:
         self.metric, self.noise, self.mu, self.bins = metric, noise, mu, int(bins)
         self.ledger = ledger
 
-    def __call__(self, estimator, X, y):
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score an estimator on private records.
 
         Parameters
@@ -854,21 +933,21 @@ class PrivateScorer:
         if self.metric == "roc_auc" and len(estimator.classes_) != 2:
             raise ValueError("roc_auc needs two classes; use the accuracy")
         unit = max(own.records_per_unit for own in ledgers)
-        sigma = float(self.noise) if self.mu is None else unit / float(self.mu)
+        sigma = float(cast(float, self.noise)) if self.mu is None else unit / float(self.mu)
         charge(ledgers, LedgerEvent("private score", self.metric, None, None, _cost(unit, sigma)))
         counts = count(estimator, X, y, self.bins)
         words = noise.SystemBits().draw("private score", range(len(counts)), counts[0].size)
         return score(np.maximum(counts + noise.rounded_gaussian(words, sigma), 0))
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "ledger": ledger_to_pickle(self.ledger, fitted=False)}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         amount = f"noise={self.noise!r}" if self.mu is None else f"mu={self.mu!r}"
         return f"make_private_scorer({self.metric!r}, {amount})"
 
 
-def _cost(unit, sigma):
+def _cost(unit: int, sigma: float) -> accounting.Spending:
     """What one noisy histogram spends, rounded up.
 
     A unit changes at most `unit` cells; the draw for each is off by (9.2 sigma + 1) 2^-64 in total
@@ -880,7 +959,7 @@ def _cost(unit, sigma):
     )
 
 
-def _labels(y, n_records):
+def _labels(y: Any, n_records: int) -> np.ndarray:
     """Labels as one row; each record must count once, no more."""
     labels = np.asarray(y).reshape(-1)
     if len(labels) != n_records:
@@ -888,20 +967,20 @@ def _labels(y, n_records):
     return labels
 
 
-def count_right_and_wrong(estimator, X, y, bins):
+def count_right_and_wrong(estimator: Any, X: Any, y: Any, bins: int) -> np.ndarray:
     """How many predictions are wrong and right: shape (1, 2)."""
     predicted = np.asarray(estimator.predict(X))
     right = np.asarray(predicted == _labels(y, len(predicted)), dtype=bool)
     return np.bincount(right.astype(np.int64), minlength=2)[None, :]
 
 
-def accuracy_of(counts):
+def accuracy_of(counts: np.ndarray) -> float:
     """Accuracy from counts of wrong and right predictions."""
     wrong, right = counts[0]
     return float(right / (wrong + right)) if wrong + right > 0 else 0.5
 
 
-def count_by_probability(estimator, X, y, bins):
+def count_by_probability(estimator: Any, X: Any, y: Any, bins: int) -> np.ndarray:
     """Histogram of the probability of the second class, by class: shape (2, bins)."""
     probability = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, 1]
     cells = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
@@ -909,7 +988,7 @@ def count_by_probability(estimator, X, y, bins):
     return np.stack([np.bincount(cells[own], minlength=bins) for own in (~positive, positive)])
 
 
-def area_of(counts):
+def area_of(counts: np.ndarray) -> float:
     """Area under the ROC curve from a histogram by class; ties within a bin count half.
 
     >>> area_of(np.array([[2, 1, 0], [0, 1, 2]]))
@@ -923,7 +1002,7 @@ def area_of(counts):
     return float(positive @ below / pairs)
 
 
-METRICS = {
+METRICS: dict[str, tuple[Callable[..., np.ndarray], Callable[[np.ndarray], float]]] = {
     "accuracy": (count_right_and_wrong, accuracy_of),
     "roc_auc": (count_by_probability, area_of),
 }

@@ -3,17 +3,30 @@
 `PrivacyReport` says what a fit promises and how, `verify` computes it anew.
 """
 
+from __future__ import annotations
+
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from numbers import Real
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_origin, get_type_hints
 
 from lumberjack import accounting
+from lumberjack.accounting import Calibration, HierarchyCalibration
+
+if TYPE_CHECKING:
+    from lumberjack.noise import SeededBits, SystemBits
+
+__all__ = ["DpEvent", "Mechanism", "PrivacyReport", "Verification", "verify"]
 
 NEIGHBOURING = "add or remove one unit"
 REPORT_FORMAT = 1
+DERIVED = ("unit", "replacing_one_unit")
+
+# What a result that is computed anew on another machine may differ by, relatively.
+ROUNDING = 1e-9
 
 SYSTEM_ENTROPY = "operating system"
 SEEDED_ENTROPY = "random_state"
@@ -22,6 +35,8 @@ TESTS = "thresholded Gaussian tests"
 COUNTS = "rounded Gaussian counts"
 CHOICE = "exponential choice of a class"
 GUIDE = "Gaussian sums of the guide"
+
+Record = TypeVar("Record", bound=Any)  # a dataclass
 
 
 # Report ---------------------------------------------------------------------------------------
@@ -34,7 +49,8 @@ class Mechanism:
     Attributes
     ----------
     part : str
-        What it is for: "guide", "structure" or "leaves".
+        What it is for: "guide", "structure" or "leaves" of a forest, "structure" or "counts" of a
+        hierarchy.
     name : str
         The mechanism: "Gaussian sums of the guide", "thresholded Gaussian tests",
         "rounded Gaussian counts" or "exponential choice of a class".
@@ -42,13 +58,23 @@ class Mechanism:
         In how many of its answers one unit takes part, at most.
     noise : float
         Standard deviation of the noise in records; for the exponential mechanism its epsilon per
-        leaf. The sums of the guide are told as the one sum that is worth the same.
+        leaf. The sums of the guide, and the counts of a hierarchy, are told as the one that is
+        worth the same.
     share : float
         Share of the budget.
     mu : float
         Its Gaussian differential privacy; 0 for the exponential mechanism.
     rho : float
         Its zero-concentrated differential privacy.
+
+    Examples
+    --------
+    >>> from lumberjack import HierarchicalHeavyHitters
+    >>> search = HierarchicalHeavyHitters(epsilon=1, delta=1e-6, bit_length=16).fit([1, 2, 3])
+    >>> for mechanism in search.privacy_.mechanisms:
+    ...     print(mechanism)
+    structure (75%): thresholded Gaussian tests, noise 11.21 records, a unit is in at most 5
+    counts (25%): rounded Gaussian counts, noise 8.68 records, a unit is in at most 1
     """
 
     part: str
@@ -59,7 +85,7 @@ class Mechanism:
     mu: float
     rho: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.name == CHOICE:
             noise = f"epsilon {self.noise:.4g} a leaf"
         else:
@@ -84,9 +110,24 @@ class DpEvent(NamedTuple):
     loss : float
         ``-log(1 - tail_delta)``: the event's delta at epsilon - loss bounds what removing a unit
         reveals.
+
+    Examples
+    --------
+    With dp_accounting, the delta of a forest at its epsilon, adding a unit and removing one:
+
+    >>> from dp_accounting.pld import PLDAccountant  # doctest: +SKIP
+    >>> from lumberjack import LumberjackClassifier
+    >>> model = LumberjackClassifier(epsilon=2, delta=1e-3, bounds=(0, 1), classes=[0, 1])
+    >>> report = model.fit([[0.25], [0.75]], [0, 1]).privacy_
+    >>> event, tail_delta, loss = report.to_dp_event()  # doctest: +SKIP
+    >>> accountant = PLDAccountant().compose(event)  # doctest: +SKIP
+    >>> adding = accountant.get_delta(2.0) + tail_delta  # doctest: +SKIP
+    >>> removing = accountant.get_delta(2.0 - loss)  # doctest: +SKIP
+    >>> max(adding, removing) <= 1e-3  # doctest: +SKIP
+    True
     """
 
-    event: object
+    event: Any
     tail_delta: float
     loss: float
 
@@ -108,8 +149,8 @@ class PrivacyReport:
     accounting : str
         "joint" or "split".
     threshold, slack : float
-        A node is split if its noisy count reaches the threshold; counts up to
-        ``threshold - records_per_unit - slack`` never do.
+        A node is split (in a hierarchy: heavy) if its noisy count reaches the threshold; counts
+        up to ``threshold - records_per_unit - slack`` never do.
     mechanisms : tuple of Mechanism
     seeded : bool
         The noise came from `random_state`: the guarantee does not hold against anyone who knows
@@ -120,10 +161,13 @@ class PrivacyReport:
         What was read from the data outside the guarantee.
     finite_precision : tuple of two floats
         Epsilon and delta set aside for the finite precision of the samplers.
-    calibration : accounting.Calibration
+    calibration : accounting.Calibration or accounting.HierarchyCalibration
         Every number of the calibration.
     version : str
         Version of lumberjack that made the fit.
+    contradictions : tuple of str
+        What the data that the report was read from told beside it and what does not follow from
+        it. `verify` lists them; they are not written again.
 
     Examples
     --------
@@ -142,31 +186,34 @@ class PrivacyReport:
     accounting: str
     threshold: float
     slack: float
-    mechanisms: tuple
+    mechanisms: tuple[Mechanism, ...]
     seeded: bool
     entropy: str
-    inferred: tuple
-    finite_precision: tuple
-    calibration: accounting.Calibration
+    inferred: tuple[str, ...]
+    finite_precision: tuple[float, float]
+    calibration: Calibration | HierarchyCalibration
     version: str = ""
+    contradictions: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def is_private(self):
+    def is_private(self) -> bool:
         """Whether there is any guarantee: a finite epsilon and nothing beside the mechanism."""
         return math.isfinite(self.epsilon) and not self.seeded and not self.inferred
 
     @property
-    def unit(self):
+    def unit(self) -> str:
         """The protected unit in words."""
         return unit_text(self.records_per_unit)
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"{guarantee_text(self.epsilon, self.delta)}, {self.neighbouring}"]
         lines.append(f"unit: {self.unit}")
         if math.isfinite(self.epsilon):
             lines.append(f"replacing one unit: {replacement_text(self.epsilon, self.delta)}")
         lines.append(f"accounting: {self.accounting}, delta reached {self.delta_reached:.3g}")
-        lines.append(f"threshold: a node of {self.threshold:.4g} records is split half the time")
+        lines.append(
+            f"threshold: a node of {self.threshold:.4g} records is {self._outcome} half the time"
+        )
         lines += [str(mechanism) for mechanism in self.mechanisms]
         lines.append(f"entropy: {self.entropy}")
         if self.seeded:
@@ -178,7 +225,19 @@ class PrivacyReport:
             lines.append("READ FROM THE DATA, outside the guarantee: " + ", ".join(self.inferred))
         return "\n".join(lines)
 
-    def to_dict(self):
+    @property
+    def _outcome(self) -> str:
+        return "heavy" if isinstance(self.calibration, HierarchyCalibration) else "split"
+
+    def _derived(self) -> dict[str, Any]:
+        """What `to_dict` tells beside the attributes; it follows from them."""
+        epsilon, delta = replacement(self.epsilon, self.delta)
+        return {
+            "unit": self.unit,
+            "replacing_one_unit": {"epsilon": epsilon, "delta": delta},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
         """The report as plain data: dicts, lists, numbers and text.
 
         Returns
@@ -186,10 +245,9 @@ class PrivacyReport:
         dict
             Beside the attributes, "unit" in words and what "replacing_one_unit" means.
         """
-        epsilon, delta = replacement(self.epsilon, self.delta)
         return {
             "format": REPORT_FORMAT,
-            **{field.name: getattr(self, field.name) for field in fields(self)},
+            **{name: getattr(self, name) for name in _written_fields()},
             "mechanisms": [asdict(mechanism) for mechanism in self.mechanisms],
             "inferred": list(self.inferred),
             "finite_precision": list(self.finite_precision),
@@ -197,16 +255,15 @@ class PrivacyReport:
                 **asdict(self.calibration),
                 "budget_shares": [list(pair) for pair in self.calibration.budget_shares],
             },
-            "unit": self.unit,
-            "replacing_one_unit": {"epsilon": epsilon, "delta": delta},
+            **self._derived(),
         }
 
-    def to_json(self):
+    def to_json(self) -> str:
         """The report as JSON. Numbers survive to the last bit; infinity is the text "inf"."""
         return json.dumps(_without_infinity(self.to_dict()), indent=2, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, data):
+    def from_dict(cls, data: dict[str, Any]) -> PrivacyReport:
         """The report that `to_dict` or JSON tells.
 
         Parameters
@@ -223,20 +280,36 @@ class PrivacyReport:
             It is not the data of a report. What it claims is not checked here: see `verify`.
         """
         try:
-            return cls(**_read_report(data))
+            report = cls(**_read_report(data))
+            return replace(report, contradictions=tuple(_wrongly_told(report, data)))
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise ValueError(f"this is not a privacy report of lumberjack: {error}") from None
 
     @classmethod
-    def from_json(cls, text):
-        """The report that `to_json` wrote."""
+    def from_json(cls, text: str | bytes) -> PrivacyReport:
+        """The report that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str or bytes
+
+        Returns
+        -------
+        PrivacyReport
+
+        Raises
+        ------
+        ValueError
+            It is not JSON, or not that of a report. What it claims is not checked here: see
+            `verify`.
+        """
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"this is not a privacy report in JSON: {error}") from None
         return cls.from_dict(data)
 
-    def to_dp_event(self):
+    def to_dp_event(self) -> DpEvent:
         """The mechanisms as an event of dp_accounting, for a second opinion.
 
         The thresholded tests are more than Gaussian mechanisms: see `DpEvent` for their tail,
@@ -263,23 +336,24 @@ class PrivacyReport:
             ) from None
         events = [_dp_event(dp_event, own, self.records_per_unit) for own in self.mechanisms]
         tests = _only(self.mechanisms, "structure")
-        tail = accounting.tail_delta(tests.queries_per_unit, tests.noise, self.slack)
+        n_tests = tests.queries_per_unit if self.calibration.lone_tests else 0
+        tail = accounting.tail_delta(n_tests, tests.noise, self.slack)
         return DpEvent(dp_event.ComposedDpEvent(events), tail, -math.log1p(-tail))
 
 
-def _dp_event(dp_event, mechanism, unit):
+def _dp_event(dp_event: Any, mechanism: Mechanism, unit: int) -> Any:
     if mechanism.name == CHOICE:
         return dp_event.ZCDpEvent(mechanism.rho)
     gaussian = dp_event.GaussianDpEvent(mechanism.noise / unit)
     return dp_event.SelfComposedDpEvent(gaussian, mechanism.queries_per_unit // unit)
 
 
-def _only(mechanisms, part):
+def _only(mechanisms: Iterable[Mechanism], part: str) -> Mechanism:
     (found,) = [mechanism for mechanism in mechanisms if mechanism.part == part]
     return found
 
 
-def _without_infinity(value):
+def _without_infinity(value: Any) -> Any:
     """Plain data with "inf" for infinity, which JSON cannot tell."""
     if isinstance(value, dict):
         return {key: _without_infinity(own) for key, own in value.items()}
@@ -288,18 +362,19 @@ def _without_infinity(value):
     return "inf" if isinstance(value, float) and value == math.inf else value
 
 
-def _read_report(data):
+def _read_report(data: dict[str, Any]) -> dict[str, Any]:
     """Fields of a report from plain data."""
     data = dict(data)
-    if data.pop("format") != REPORT_FORMAT:
+    if data.pop("format", None) != REPORT_FORMAT:
         raise ValueError(f"its format is not {REPORT_FORMAT}")
-    for derived in ("unit", "replacing_one_unit"):
+    for derived in DERIVED:
         data.pop(derived, None)
     calibration = dict(data["calibration"])
     calibration["budget_shares"] = tuple(
         (str(name), _read(share, float)) for name, share in calibration["budget_shares"]
     )
-    data["calibration"] = _read_fields(accounting.Calibration, calibration)
+    kind: type = HierarchyCalibration if "method" in calibration else Calibration
+    data["calibration"] = _read_fields(kind, calibration)
     data["mechanisms"] = tuple(_read_fields(Mechanism, own) for own in data["mechanisms"])
     data["inferred"] = tuple(_read(own, str) for own in data["inferred"])
     epsilon, delta = data["finite_precision"]
@@ -307,17 +382,43 @@ def _read_report(data):
     return vars(_read_fields(PrivacyReport, data))
 
 
-def _read_fields(cls, data):
+def _written_fields() -> list[str]:
+    return [own.name for own in fields(PrivacyReport) if own.compare]
+
+
+def _wrongly_told(report: PrivacyReport, data: dict[str, Any]) -> Iterator[str]:
+    """Results in the data of a report that do not follow from its other numbers."""
+    for name, own in _without_infinity(report._derived()).items():
+        if name in data and not _same(data[name], own):
+            yield f"{name.replace('_', ' ')} is told wrongly"
+
+
+def _same(told: Any, own: Any) -> bool:
+    """Whether a derived entry is told as it is, but for the rounding of another machine."""
+    if isinstance(own, dict):
+        return (
+            isinstance(told, dict)
+            and told.keys() == own.keys()
+            and all(_same(told[key], own[key]) for key in own)
+        )
+    if isinstance(own, float) and isinstance(told, int | float) and not isinstance(told, bool):
+        return math.isclose(told, own, rel_tol=ROUNDING)
+    return type(told) is type(own) and told == own
+
+
+def _read_fields(cls: type[Record], data: dict[str, Any]) -> Record:
     """A dataclass from a dict with exactly its fields, each of its type."""
     data = dict(data)
-    types = {field.name: field.type for field in fields(cls)}
+    hints = get_type_hints(cls)
+    types = {own.name: hints[own.name] for own in fields(cls) if own.compare}
     wrong = types.keys() ^ data.keys()
     if wrong:
         raise ValueError(f"{min(wrong)!r} is unknown or missing")
     return cls(**{name: _read(data[name], types[name]) for name in types})
 
 
-def _read(value, kind):
+def _read(value: Any, kind: Any) -> Any:
+    """A value that has the type of a hint; of a tuple with any entries."""
     if kind is float:
         if value == "inf":
             return math.inf
@@ -326,15 +427,17 @@ def _read(value, kind):
         return float(value)
     if kind == float | None:
         return None if value is None else _read(value, float)
+    if get_origin(kind) is tuple:
+        kind = tuple
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{value!r} is not of the type {kind.__name__}")
+        raise ValueError(f"{value!r} is not of the type {getattr(kind, '__name__', kind)}")
     return value
 
 
 # Text -----------------------------------------------------------------------------------------
 
 
-def rounded_up(value, digits=6):
+def rounded_up(value: float, digits: int = 6) -> str:
     """A number as short text, never less than the number.
 
     >>> rounded_up(0.1), rounded_up(1e-6), rounded_up(2.00000001), rounded_up(3.7101e-6, 3)
@@ -344,7 +447,7 @@ def rounded_up(value, digits=6):
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).plus(exact)):.{digits}g}"
 
 
-def unit_text(records_per_unit):
+def unit_text(records_per_unit: int) -> str:
     """The protected unit in words.
 
     >>> unit_text(1), unit_text(4)
@@ -355,7 +458,7 @@ def unit_text(records_per_unit):
     return f"all records of one person, up to {records_per_unit}"
 
 
-def guarantee_text(epsilon, delta):
+def guarantee_text(epsilon: float, delta: float) -> str:
     """The guarantee in one phrase, its numbers rounded up.
 
     >>> guarantee_text(1.0, 1e-6)
@@ -368,7 +471,7 @@ def guarantee_text(epsilon, delta):
     return f"({rounded_up(epsilon)}, {rounded_up(delta)})-differential privacy"
 
 
-def replacement(epsilon, delta):
+def replacement(epsilon: float, delta: float) -> tuple[float, float]:
     """(epsilon, delta) when one unit is replaced: one removal and one addition.
 
     Group privacy of two steps: (2 epsilon, (1 + e^epsilon) delta) (Dwork, Roth 2014, Theorem 2.2
@@ -383,7 +486,7 @@ def replacement(epsilon, delta):
     return 2 * epsilon, min(1.0, replaced)
 
 
-def replacement_text(epsilon, delta):
+def replacement_text(epsilon: float, delta: float) -> str:
     """What the guarantee means when one unit is replaced, rounded up; see `replacement`.
 
     >>> replacement_text(1.0, 1e-6)
@@ -396,12 +499,16 @@ def replacement_text(epsilon, delta):
 # Making a report ------------------------------------------------------------------------------
 
 
-def make_report(calibration, inferred, bits):
+def make_report(
+    calibration: Calibration | HierarchyCalibration,
+    inferred: Iterable[str],
+    bits: SystemBits | SeededBits,
+) -> PrivacyReport:
     """The report of one fit.
 
     Parameters
     ----------
-    calibration : accounting.Calibration
+    calibration : accounting.Calibration or accounting.HierarchyCalibration
     inferred : tuple of str
     bits : noise.SystemBits or noise.SeededBits
 
@@ -428,14 +535,20 @@ def make_report(calibration, inferred, bits):
     )
 
 
-def version():
+def version() -> str:
     from lumberjack import __version__  # not yet there when this module is imported
 
     return __version__
 
 
-def list_mechanisms(calibration):
-    """Yield the mechanisms that a calibration describes."""
+def list_mechanisms(calibration: Calibration | HierarchyCalibration) -> Iterator[Mechanism]:
+    """The mechanisms that a calibration describes, in order."""
+    if isinstance(calibration, HierarchyCalibration):
+        return _hierarchy_mechanisms(calibration)
+    return _forest_mechanisms(calibration)
+
+
+def _forest_mechanisms(calibration: Calibration) -> Iterator[Mechanism]:
     shares = dict(calibration.budget_shares)
     unit = calibration.records_per_unit
     if calibration.mu_guide > 0:
@@ -448,24 +561,43 @@ def list_mechanisms(calibration):
             mu=calibration.mu_guide,
             rho=calibration.mu_guide**2 / 2,
         )
-    yield Mechanism(
-        part="structure",
-        name=TESTS,
-        queries_per_unit=unit * calibration.tests_per_record,
-        noise=calibration.sigma_tests,
-        share=shares["structure"],
-        mu=calibration.mu_structure,
-        rho=calibration.mu_structure**2 / 2,
-    )
+    yield _tests_of(calibration)
     majority = calibration.leaf == "majority"
+    noise = calibration.epsilon_leaf if majority else calibration.sigma_leaves
     yield Mechanism(
         part="leaves",
         name=CHOICE if majority else COUNTS,
         queries_per_unit=unit * calibration.n_estimators,
-        noise=calibration.epsilon_leaf if majority else calibration.sigma_leaves,
+        noise=cast(float, noise),  # None is that of the other kind of leaves only
         share=shares["leaves"],
         mu=calibration.mu_leaves,
         rho=calibration.rho_leaves if majority else calibration.mu_leaves**2 / 2,
+    )
+
+
+def _hierarchy_mechanisms(calibration: HierarchyCalibration) -> Iterator[Mechanism]:
+    yield _tests_of(calibration)
+    if calibration.sigma_counts is not None:
+        yield Mechanism(
+            part="counts",
+            name=COUNTS,
+            queries_per_unit=calibration.records_per_unit,
+            noise=calibration.sigma_counts,
+            share=dict(calibration.budget_shares)["counts"],
+            mu=calibration.mu_counts,
+            rho=calibration.mu_counts**2 / 2,
+        )
+
+
+def _tests_of(calibration: Calibration | HierarchyCalibration) -> Mechanism:
+    return Mechanism(
+        part="structure",
+        name=TESTS,
+        queries_per_unit=calibration.records_per_unit * calibration.tests_per_record,
+        noise=calibration.sigma_tests,
+        share=dict(calibration.budget_shares)["structure"],
+        mu=calibration.mu_structure,
+        rho=calibration.mu_structure**2 / 2,
     )
 
 
@@ -485,31 +617,43 @@ class Verification(NamedTuple):
         Why the claim does not hold.
     claim : str
         The guarantee that was checked.
+
+    Examples
+    --------
+    >>> from lumberjack import LumberjackClassifier
+    >>> model = LumberjackClassifier(epsilon=2, delta=1e-3, bounds=(0, 1), classes=[0, 1])
+    >>> found = verify(model.fit([[0.25], [0.75]], [0, 1]).privacy_)
+    >>> found.holds, found.problems
+    (True, ())
+    >>> found.claim
+    '(2, 0.001)-differential privacy, add or remove one unit, unit: one record'
     """
 
     holds: bool
     delta: float
-    problems: tuple
+    problems: tuple[str, ...]
     claim: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.holds:
             return f"holds: {self.claim}; delta recomputed {rounded_up(self.delta, 3)}"
         return f"DOES NOT HOLD: {self.claim}: " + "; ".join(self.problems)
 
 
-def verify(report, *, n_features=1, n_classes=1):
+def verify(report: PrivacyReport, *, n_features: int = 1, n_classes: int = 1) -> Verification:
     """Compute delta anew from the noise in a report and say whether its claim holds.
 
     Neither `delta_reached` nor any other result in the report is trusted: delta follows from the
-    noise of each mechanism, in how many of its answers a unit is, the slack and the threshold.
+    noise of each mechanism, in how many of its answers a unit is, the slack and the threshold, and
+    every result that the report tells must agree with it.
     What cannot be checked is whether the fit did what the report says.
 
     Parameters
     ----------
     report : PrivacyReport
     n_features, n_classes : int, default=1
-        Sizes of the domain, if known; the allowance for finite precision depends on them.
+        Sizes of the domain of a forest, if known; the allowance for finite precision depends on
+        them.
 
     Returns
     -------
@@ -526,7 +670,8 @@ def verify(report, *, n_features=1, n_classes=1):
     >>> print(verify(replace(report, delta=1e-4)))
     DOES NOT HOLD: ...
     """
-    problems, delta, claim = [], 1.0, "no claim"
+    problems: list[str] = []
+    delta, claim = 1.0, "no claim"
     try:
         claim = f"{guarantee_text(report.epsilon, report.delta)}, {report.neighbouring}"
         claim += f", unit: {report.unit}"
@@ -545,12 +690,12 @@ def verify(report, *, n_features=1, n_classes=1):
             f"its noise gives delta {rounded_up(delta, 3)} at epsilon {report.epsilon:g}, "
             f"claimed is {report.delta:g}"
         )
-    if not delta <= report.delta_reached:
+    if not math.isclose(delta, report.delta_reached, rel_tol=ROUNDING):
         problems.append(f"delta reached is {rounded_up(delta, 3)}, not {report.delta_reached:.3g}")
     return Verification(not problems, delta, tuple(problems), claim)
 
 
-def _problems_beside(report):
+def _problems_beside(report: PrivacyReport) -> Iterator[str]:
     """What takes the guarantee away whatever the noise is."""
     if not report.epsilon < math.inf:
         yield "no privacy, epsilon is infinite"
@@ -560,33 +705,30 @@ def _problems_beside(report):
         yield "read from the data: " + ", ".join(report.inferred)
     if report.neighbouring != NEIGHBOURING:
         yield f"the neighbouring relation is not {NEIGHBOURING!r}"
+    yield from report.contradictions
 
 
-def _rebuild(report):
+def _rebuild(report: PrivacyReport) -> Calibration | HierarchyCalibration:
     """The calibration that the mechanisms of a report tell."""
-    mechanisms = {own.part: own for own in report.mechanisms}
-    if len(mechanisms) < len(report.mechanisms) or mechanisms.keys() - {"guide"} != {
-        "structure",
-        "leaves",
-    }:
-        raise ValueError("structure and leaves must be there, each once")
     if not all(0 < own.noise < math.inf for own in report.mechanisms):
         raise ValueError("noise must be positive and finite")
+    calibration = report.calibration
+    if isinstance(calibration, HierarchyCalibration):
+        return _rebuild_hierarchy(report, calibration)
+    mechanisms = _by_part(report, ("structure", "leaves"), "guide")
     tests, leaves = mechanisms["structure"], mechanisms["leaves"]
     guide = mechanisms.get("guide")
     if leaves.name not in (COUNTS, CHOICE):
         raise ValueError("the mechanism of the leaves is unknown")
     majority, unit = leaves.name == CHOICE, report.records_per_unit
-    shares = [own.share if own else 0.0 for own in (guide, tests, leaves)]
-    if min(shares) < 0 or math.fsum(shares) > 1 + 1e-15:
-        raise ValueError("the shares sum to more than 1")
-    return accounting.Calibration(
+    shares = _shares_of(guide, tests, leaves)
+    return Calibration(
         epsilon=report.epsilon,
         delta=report.delta,
         accounting=report.accounting,
         leaf="majority" if majority else "counts",
         n_estimators=leaves.queries_per_unit // unit,
-        max_depth=report.calibration.max_depth,
+        max_depth=calibration.max_depth,
         records_per_unit=unit,
         budget_shares=tuple(zip(("guide", "structure", "leaves"), shares, strict=True)),
         tests_per_record=tests.queries_per_unit // unit,
@@ -601,7 +743,53 @@ def _rebuild(report):
     )
 
 
-def _contradictions(report, rebuilt):
+def _rebuild_hierarchy(
+    report: PrivacyReport, calibration: HierarchyCalibration
+) -> HierarchyCalibration:
+    mechanisms = _by_part(report, ("structure",), "counts")
+    tests, counts = mechanisms["structure"], mechanisms.get("counts")
+    shares = _shares_of(tests, counts)
+    return HierarchyCalibration(
+        epsilon=report.epsilon,
+        delta=report.delta,
+        method=calibration.method,
+        height=calibration.height,
+        records_per_unit=report.records_per_unit,
+        budget_shares=tuple(zip(("structure", "counts"), shares, strict=True)),
+        tests_per_record=tests.queries_per_unit // report.records_per_unit,
+        sigma_tests=tests.noise,
+        slack=report.slack,
+        threshold=report.threshold,
+        sigma_counts=counts.noise if counts else None,
+        precision_epsilon=report.finite_precision[0],
+        precision_delta=report.finite_precision[1],
+    )
+
+
+def _by_part(report: PrivacyReport, needed: tuple[str, ...], optional: str) -> dict[str, Mechanism]:
+    """The mechanisms of a report by part."""
+    mechanisms = {own.part: own for own in report.mechanisms}
+    if len(mechanisms) < len(report.mechanisms) or mechanisms.keys() - {optional} != set(needed):
+        raise ValueError(f"{' and '.join(needed)} must be there, each once")
+    return mechanisms
+
+
+def _shares_of(*mechanisms: Mechanism | None) -> list[float]:
+    shares = [own.share if own else 0.0 for own in mechanisms]
+    if min(shares) < 0 or math.fsum(shares) > 1 + 1e-15:
+        raise ValueError("the shares sum to more than 1")
+    return shares
+
+
+def _expected_tests(calibration: Calibration | HierarchyCalibration) -> int:
+    if isinstance(calibration, HierarchyCalibration):
+        return accounting.hierarchy_tests(calibration.method, calibration.height)
+    return accounting.tests_per_record(calibration.n_estimators, calibration.max_depth)
+
+
+def _contradictions(
+    report: PrivacyReport, rebuilt: Calibration | HierarchyCalibration
+) -> Iterator[str]:
     """Where the mechanisms of a report and its other numbers differ."""
     if rebuilt.accounting not in ("joint", "split"):
         yield "its accounting is unknown"
@@ -612,7 +800,7 @@ def _contradictions(report, rebuilt):
         yield "the mechanisms contradict their own noise"
     if rebuilt != report.calibration:
         yield "the mechanisms and the calibration differ"
-    if rebuilt.tests_per_record != accounting.tests_per_record(
-        rebuilt.n_estimators, rebuilt.max_depth
-    ):
-        yield "the number of tests does not follow from trees and depth"
+    if report.accounting != rebuilt.accounting:
+        yield "its accounting is not that of its calibration"
+    if rebuilt.tests_per_record != _expected_tests(rebuilt):
+        yield "the number of tests does not follow from its other numbers"

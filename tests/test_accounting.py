@@ -253,8 +253,11 @@ def test_textbook_form_overshoots_and_ours_does_not():
             mu = gaussian_mu(epsilon, delta)
             ours.append(float(exact_gaussian_delta(epsilon, mu) / delta - 1))
             mu = brentq(
-                lambda m, e=epsilon, d=delta: textbook_delta(e, m) - d, mu / 2, mu * 2,
-                xtol=1e-300, rtol=1e-15,
+                lambda m, e=epsilon, d=delta: textbook_delta(e, m) - d,
+                mu / 2,
+                mu * 2,
+                xtol=1e-300,
+                rtol=1e-15,
             )
             textbook.append(float(exact_gaussian_delta(epsilon, mu) / delta - 1))
     assert max(textbook) > 1e-9
@@ -355,8 +358,9 @@ def test_exponential_epsilon_inverts_rho(rho, records):
 @pytest.mark.parametrize("depth", [*range(1, 70), 127, 128, 1023])
 def test_tests_per_record(depth):
     def most_tests(h):  # the search's own recursion: one test at the middle, then one side
-        return 1 if h == 1 else 1 + max(most_tests(h // 2), most_tests(h - h // 2 - 1) if h > 2
-                                        else 0)
+        return (
+            1 if h == 1 else 1 + max(most_tests(h // 2), most_tests(h - h // 2 - 1) if h > 2 else 0)
+        )
 
     assert accounting.tests_per_record(7, depth) == 7 * most_tests(depth)
 
@@ -422,9 +426,7 @@ def test_adversary_at_the_calibrated_point():
         adversary_delta(epsilon, 210, sigma, slack, d, resolution=24) for d in ("add", "remove")
     )
     assert 1.7 < worst / fixed < 1.8
-    bound = forest_delta(
-        epsilon, mu=math.sqrt(210) / sigma, n_tests=210, sigma=sigma, slack=slack
-    )
+    bound = forest_delta(epsilon, mu=math.sqrt(210) / sigma, n_tests=210, sigma=sigma, slack=slack)
     assert worst <= bound < 1.2 * worst
 
 
@@ -468,6 +470,7 @@ def test_fixed_j_by_integration(n_tests):
     for j in range(n_tests + 1):
         mu = math.sqrt(n_tests - j) / sigma
         for sign in (1, -1):  # add, remove
+
             def excess(x, mu=mu, shift=sign * j * log_pass):
                 loss = mu * x + mu**2 / 2 + shift
                 return norm.pdf(x) * max(0.0, -math.expm1(epsilon - loss))
@@ -484,7 +487,9 @@ def test_fixed_j_by_integration(n_tests):
 
 def test_forest_delta_is_the_formula():
     for epsilon, mu, n_tests, sigma, slack in (
-        (1.0, 0.2, 210, 81.0, 480.0), (0.1, 1.0, 5, 3.0, 4.0), (1e-3, 3.0, 50, 2.0, 1.0),
+        (1.0, 0.2, 210, 81.0, 480.0),
+        (0.1, 1.0, 5, 3.0, 4.0),
+        (1e-3, 3.0, 50, 2.0, 1.0),
     ):
         log_pass = n_tests * float(log_ndtr(slack / sigma))
         expected = max(
@@ -516,8 +521,13 @@ def test_forest_delta_limits():
 
 @pytest.mark.parametrize(
     ("epsilon", "sigma", "slack"),
-    [(0.5, 155.18, 898.1), (1, 81.14, 469.6), (2, 42.64, 246.8), (4, 22.64, 131.0),
-     (8, 12.24, 70.8)],
+    [
+        (0.5, 155.18, 898.1),
+        (1, 81.14, 469.6),
+        (2, 42.64, 246.8),
+        (4, 22.64, 131.0),
+        (8, 12.24, 70.8),
+    ],
 )
 def test_published_values_are_the_fixed_j_optimum(epsilon, sigma, slack):
     """The paper's noise is what minimises the threshold under the fixed-j expression."""
@@ -549,8 +559,15 @@ def test_joint_against_split():
 @pytest.mark.parametrize("delta", [1e-8, 1e-3])
 def test_joint_split_of_delta_is_the_best(epsilon, delta):
     """No other noise level, on a grid around the one chosen, allows a smaller threshold."""
-    noise = calibrate(epsilon, delta, n_estimators=10, max_depth=31, budget_shares=GUIDED,
-                      n_features=5, n_classes=2)
+    noise = calibrate(
+        epsilon,
+        delta,
+        n_estimators=10,
+        max_depth=31,
+        budget_shares=GUIDED,
+        n_features=5,
+        n_classes=2,
+    )
     mu = math.hypot(noise.mu_structure, noise.mu_leaves, noise.mu_guide)
     core_epsilon = epsilon - noise.precision_epsilon
     core_delta = (delta - noise.precision_delta) * math.exp(-noise.precision_epsilon / 2)
@@ -584,8 +601,16 @@ def exact_joint_delta(noise):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
 def test_exact_delta_of_a_calibration(epsilon, shares, records):
     for delta in (1e-8, 1e-6, 1e-3):
-        noise = calibrate(epsilon, delta, n_estimators=10, max_depth=15, budget_shares=shares,
-                          n_features=4, n_classes=2, records_per_unit=records)
+        noise = calibrate(
+            epsilon,
+            delta,
+            n_estimators=10,
+            max_depth=15,
+            budget_shares=shares,
+            n_features=4,
+            n_classes=2,
+            records_per_unit=records,
+        )
         exact = exact_joint_delta(noise)
         room = (delta - noise.precision_delta) * math.exp(-noise.precision_epsilon / 2)
         assert room * (1 - 1e-8) < exact <= room
@@ -600,9 +625,7 @@ def random_setting(rng):
         "delta": 10 ** rng.uniform(-8, -1),
         "n_estimators": int(10 ** rng.uniform(0, 2)),
         "max_depth": int(10 ** rng.uniform(0, 2.1)),
-        "budget_shares": {
-            "guide": guide, "structure": structure, "leaves": 1 - structure - guide
-        },
+        "budget_shares": {"guide": guide, "structure": structure, "leaves": 1 - structure - guide},
         "n_features": int(rng.integers(1, 50)),
         "n_classes": int(rng.integers(2, 5)),
         "leaf": ("counts", "majority")[rng.integers(2)],
@@ -650,11 +673,20 @@ def test_recomputed_delta_never_exceeds_delta():
 def test_any_setting_is_calibrated_or_refused(
     epsilon, delta, n_estimators, max_depth, share, leaf, accounting_, records
 ):
-    check_calibration({
-        "epsilon": epsilon, "delta": delta, "n_estimators": n_estimators, "max_depth": max_depth,
-        "budget_shares": {"structure": share, "leaves": 1 - share}, "leaf": leaf,
-        "accounting": accounting_, "records_per_unit": records, "n_features": 3, "n_classes": 2,
-    })
+    check_calibration(
+        {
+            "epsilon": epsilon,
+            "delta": delta,
+            "n_estimators": n_estimators,
+            "max_depth": max_depth,
+            "budget_shares": {"structure": share, "leaves": 1 - share},
+            "leaf": leaf,
+            "accounting": accounting_,
+            "records_per_unit": records,
+            "n_features": 3,
+            "n_classes": 2,
+        }
+    )
 
 
 def test_split_shares_never_sum_to_more_than_the_whole():
@@ -708,10 +740,15 @@ def test_weakened_calibrations_are_caught():
     """Recomputing notices every parameter that was made less private."""
     noise = calibrate(1.0, 1e-6, budget_shares=GUIDED, **PAPER)
     for change in (
-        {"sigma_tests": noise.sigma_tests / 2}, {"slack": noise.slack / 2},
-        {"sigma_leaves": noise.sigma_leaves / 2}, {"mu_guide": noise.mu_guide * 2},
-        {"n_estimators": 60}, {"tests_per_record": 420}, {"records_per_unit": 2},
-        {"sigma_leaves": 0.0}, {"sigma_tests": 0.0},
+        {"sigma_tests": noise.sigma_tests / 2},
+        {"slack": noise.slack / 2},
+        {"sigma_leaves": noise.sigma_leaves / 2},
+        {"mu_guide": noise.mu_guide * 2},
+        {"n_estimators": 60},
+        {"tests_per_record": 420},
+        {"records_per_unit": 2},
+        {"sigma_leaves": 0.0},
+        {"sigma_tests": 0.0},
     ):
         changed = dataclasses.replace(noise, **change)
         if "records_per_unit" in change:
@@ -784,7 +821,10 @@ def test_allowance_is_subtracted():
     noise = calibrate(1.0, 1e-6, budget_shares=SHARES, **PAPER)
     mu = math.hypot(noise.mu_structure, noise.mu_leaves)
     alone = forest_delta(
-        1.0 - noise.precision_epsilon, mu=mu, n_tests=210, sigma=noise.sigma_tests,
+        1.0 - noise.precision_epsilon,
+        mu=mu,
+        n_tests=210,
+        sigma=noise.sigma_tests,
         slack=noise.slack,
     )
     assert alone + noise.precision_delta < 1e-6
@@ -798,21 +838,25 @@ def test_allowance_is_subtracted():
 
 
 def test_large_noise_gets_a_larger_allowance():
-    noise = calibrate(1e-3, 1e-6, budget_shares=SHARES, n_estimators=1, max_depth=1, n_features=1,
-                      n_classes=2)
+    noise = calibrate(
+        1e-3, 1e-6, budget_shares=SHARES, n_estimators=1, max_depth=1, n_features=1, n_classes=2
+    )
     assert noise.sigma_leaves > 2**12
     cells = 2 ** math.ceil(math.log2(16 * noise.sigma_leaves))
-    least = finite_precision(1e-3, n_estimators=1, max_depth=1, n_features=1, n_classes=2,
-                             guide=False, noise_cells=cells)
+    least = finite_precision(
+        1e-3, n_estimators=1, max_depth=1, n_features=1, n_classes=2, guide=False, noise_cells=cells
+    )
     assert noise.precision_epsilon >= least.epsilon and noise.precision_delta >= least.delta
 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "match"),
-    [(1e-7, 1e-6, "epsilon=1e-07 cannot carry.*larger epsilon"),
-     (1.0, 1e-14, "delta=1e-14 cannot carry.*larger delta or a smaller epsilon"),
-     (1.0, 1e-300, "delta=1e-300 cannot carry"),
-     (200.0, 1e-6, "delta=1e-06 cannot carry.*smaller epsilon")],
+    [
+        (1e-7, 1e-6, "epsilon=1e-07 cannot carry.*larger epsilon"),
+        (1.0, 1e-14, "delta=1e-14 cannot carry.*larger delta or a smaller epsilon"),
+        (1.0, 1e-300, "delta=1e-300 cannot carry"),
+        (200.0, 1e-6, "delta=1e-06 cannot carry.*smaller epsilon"),
+    ],
 )
 def test_refuses_what_cannot_carry_finite_precision(epsilon, delta, match):
     with pytest.raises(ValueError, match=match):
@@ -833,8 +877,9 @@ def test_edges_are_finite(epsilon, delta, n_tests):
     values = [mu, rho, sigma, slack, exponential_epsilon(n_tests, rho)]
     assert all(0 <= v < math.inf for v in values) and min(mu, rho, sigma) > 0
     for delta_ in (
-        forest_delta(epsilon, mu=math.sqrt(n_tests) / sigma, n_tests=n_tests, sigma=sigma,
-                     slack=slack),
+        forest_delta(
+            epsilon, mu=math.sqrt(n_tests) / sigma, n_tests=n_tests, sigma=sigma, slack=slack
+        ),
         forest_delta(epsilon, mu=mu, rho=rho, n_tests=n_tests, sigma=sigma, slack=slack),
     ):
         assert 0 < delta_ <= 1
@@ -847,8 +892,16 @@ def test_edges_are_finite(epsilon, delta, n_tests):
     [(1e-6, 0.01, 1, 1), (1e-3, 1e-9, 1, 1), (10.0, 0.9, 1, 1), (1.0, 1e-6, 50_000, 2**19)],
 )
 def test_calibration_at_the_edges(epsilon, delta, trees, depth, shares):
-    setting = {"epsilon": epsilon, "delta": delta, "n_estimators": trees, "max_depth": depth,
-               "budget_shares": shares, "n_features": 1, "n_classes": 2, "leaf": "counts"}
+    setting = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "n_estimators": trees,
+        "max_depth": depth,
+        "budget_shares": shares,
+        "n_features": 1,
+        "n_classes": 2,
+        "leaf": "counts",
+    }
     check_calibration(setting)
 
 
@@ -911,3 +964,197 @@ def test_errors_name_the_parameter(change, match):
 def test_errors_of_the_formulas(call, match):
     with pytest.raises(ValueError, match=f"^{match} must be"):
         call()
+
+
+# ------------------------------------------------------------------------------------------------
+# one hierarchy
+
+METHODS = ("binary_search", "top_down", "top_down_dense")
+
+
+def hierarchy_noise(epsilon=1.0, delta=1e-6, method="binary_search", **changes):
+    """Noise of a hierarchy; the dense baseline has no threshold of its own."""
+    settings = {"height": 100, "threshold": 1e6 if method == "top_down_dense" else None}
+    return accounting.calibrate_hierarchy(epsilon, delta, method=method, **{**settings, **changes})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
+@pytest.mark.parametrize("records", [1, 5])
+def test_exact_delta_of_a_hierarchy(method, epsilon, records):
+    noise = hierarchy_noise(epsilon, 1e-7, method, count_share=0.3, records_per_unit=records)
+    n_tests = 7 if method == "binary_search" else 100
+    assert noise.tests_per_record == n_tests == accounting.hierarchy_tests(method, 100)
+    with mpmath.workdps(60):
+        mu = mpmath.sqrt(
+            (records * mpmath.sqrt(n_tests) / mpmath.mpf(noise.sigma_tests)) ** 2
+            + (records / mpmath.mpf(noise.sigma_counts)) ** 2
+        )
+        assert (records / mpmath.mpf(noise.sigma_counts)) ** 2 / mu**2 == pytest.approx(0.3)
+        core = mpmath.mpf(epsilon) - mpmath.mpf(noise.precision_epsilon)
+        fail = mpmath.mpf(1)
+        if method != "top_down_dense":
+            ratio = mpmath.mpf(noise.slack) / mpmath.mpf(noise.sigma_tests)
+            fail = mpmath.ncdf(ratio) ** (records * n_tests)
+        delta = max(
+            exact_gaussian_delta(core, mu) + 1 - fail,
+            exact_gaussian_delta(core + mpmath.log(fail), mu),
+        )
+        delta = delta * mpmath.exp(noise.precision_epsilon / 2) + noise.precision_delta
+    assert 0.999e-7 < delta <= 1e-7
+    assert delta <= recomputed_delta(noise) <= 1e-7
+    # the noise of the paper for the rho of the tests
+    rho = noise.mu_structure**2 / 2
+    assert noise.sigma_tests == pytest.approx(records * math.sqrt(n_tests / (2 * rho)))
+
+
+def test_a_hierarchy_is_a_forest_of_one_tree_with_counts():
+    forest = calibrate(1.0, 1e-6, n_estimators=1, max_depth=100, n_features=1, n_classes=1,
+                       budget_shares=SHARES)  # fmt: skip
+    noise = hierarchy_noise(count_share=0.25)
+    assert noise.threshold == pytest.approx(forest.threshold, rel=1e-6)
+    assert noise.sigma_counts == pytest.approx(forest.sigma_leaves, rel=1e-6)
+    assert accounting.spending(noise).gaussian == pytest.approx(
+        accounting.spending(forest).gaussian, rel=1e-6
+    )
+    assert accounting.spending(noise).tail == pytest.approx(
+        accounting.spending(forest).tail, rel=1e-3
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.floats(1e-3, 20), st.floats(1e-12, 0.3), st.integers(1, 1024), st.sampled_from(METHODS),
+    st.floats(0, 0.99), st.integers(1, 20),
+)  # fmt: skip
+def test_any_hierarchy_is_calibrated_or_refused(epsilon, delta, height, method, share, records):
+    try:
+        noise = hierarchy_noise(
+            epsilon, delta, method, height=height, count_share=share, records_per_unit=records
+        )
+    except ValueError as error:
+        assert "finite precision" in str(error)
+        return
+    assert recomputed_delta(noise) <= delta
+    needed = accounting.needed_precision(noise)
+    assert (noise.precision_epsilon, noise.precision_delta) >= needed
+    spent = accounting.spending(noise)
+    assert all(math.isfinite(own) for own in spent)
+    assert (spent.tail == 0) == (method == "top_down_dense")
+    assert (noise.sigma_counts is None) == (share == 0)
+
+
+def test_weakened_hierarchies_are_caught():
+    for method in METHODS:
+        noise = hierarchy_noise(method=method, count_share=0.5)
+        # the slack shrinks, too: with the same slack, less noise makes the tail smaller
+        for changes in (
+            {"sigma_tests": 0.999 * noise.sigma_tests, "slack": 0.999 * noise.slack},
+            {"sigma_counts": 0.999 * noise.sigma_counts},
+            {"tests_per_record": noise.tests_per_record + 1},
+            {"records_per_unit": 2},
+        ):
+            weak = dataclasses.replace(noise, threshold=1e7, **changes)
+            assert recomputed_delta(weak) > 1e-6
+    with pytest.raises(ValueError, match="empty nodes could pass"):
+        recomputed_delta(dataclasses.replace(hierarchy_noise(), threshold=1.0))
+
+
+def test_the_search_needs_less_noise_than_the_baseline_as_the_levels_grow():
+    ratios = [
+        hierarchy_noise(height=2**j - 1).sigma_tests
+        / hierarchy_noise(height=2**j - 1, method="top_down").sigma_tests
+        for j in range(1, 11)
+    ]
+    expected = [math.sqrt(j / (2**j - 1)) for j in range(1, 11)]
+    assert ratios == pytest.approx(expected, rel=0.02)
+    assert ratios[0] == pytest.approx(1.0)
+
+
+def test_hierarchies_with_large_noise_get_a_larger_allowance():
+    small, large = hierarchy_noise(), hierarchy_noise(1e-3, count_share=0.01)
+    assert large.sigma_counts > 2**11 / 16
+    assert accounting.needed_precision(large) <= (large.precision_epsilon, large.precision_delta)
+    assert large.precision_delta > small.precision_delta
+
+
+def test_a_hierarchy_without_noise():
+    noise = hierarchy_noise(math.inf, threshold=3)
+    assert (noise.sigma_tests, noise.sigma_counts, noise.threshold) == (0.0, None, 3.0)
+    assert hierarchy_noise(math.inf, threshold=3, count_share=0.5).sigma_counts == 0.0
+    assert recomputed_delta(noise) == 0 and math.isinf(accounting.spending(noise).gaussian)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"height": 0}, "height must be"),
+        ({"height": 2.5}, "height must be"),
+        ({"method": "sideways"}, "method must be one of"),
+        ({"count_share": 1.0}, "count_share must be"),
+        ({"count_share": -0.1}, "count_share must be"),
+        ({"records_per_unit": 0}, "records_per_unit must be"),
+        ({"threshold": 2}, "threshold must be at least .* smaller height"),
+        ({"threshold": math.nan}, "threshold must be"),
+        ({"epsilon": 0}, "epsilon must be"),
+        ({"delta": 0}, "delta must be"),
+        ({"epsilon": 1e-9}, "finite precision .* smaller height"),
+        ({"method": "top_down_dense", "threshold": None}, "threshold must be given"),
+        ({"epsilon": math.inf, "threshold": None}, "threshold must be given"),
+    ],
+)
+def test_errors_of_a_hierarchy_name_the_parameter(changes, match):
+    with pytest.raises(ValueError, match=match):
+        hierarchy_noise(**changes)
+
+
+# ------------------------------------------------------------------------------------------------
+# accuracy of the search
+
+
+@pytest.mark.parametrize("beta", [0.02, 0.2, 0.7])
+def test_max_error_by_simulation(beta):
+    # All tests that two trees of height 7 and ten records can make: 2 * 10 * 3.
+    alpha = accounting.max_error(7, 2, 10, beta, sigma=4.0)
+    largest = np.abs(np.random.default_rng(0).normal(0, 4.0, (40_000, 60))).max(axis=1)
+    exceeded = float(np.mean(largest >= alpha))
+    expected = 1 - (1 - beta / 60) ** 60  # the union bound is a little more
+    assert abs(exceeded - expected) < 5 * math.sqrt(expected / 40_000)
+    assert expected <= beta
+
+
+def test_max_error_is_the_formula_and_below_its_closed_form():
+    for h, k, n, beta in [(1, 1, 1, 0.5), (100, 30, 10**6, 1e-9), (1023, 1, 10**9, 1e-300)]:
+        tests = k * n * math.ceil(math.log2(h + 1))
+        alpha = accounting.max_error(h, k, n, beta, sigma=3.0)
+        with mpmath.workdps(400):
+            tail = 2 * mpmath.ncdf(-mpmath.mpf(alpha) / 3) * tests
+            assert 0.999 * beta < tail <= beta
+        assert alpha <= 3.0 * math.sqrt(2 * math.log(2 * tests / beta))
+    assert accounting.max_error(7, 1, 10, 0.1, sigma=0.0) == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 0.99])
+@pytest.mark.parametrize("delta", [1e-9, 1e-4])
+@pytest.mark.parametrize(("trees", "depth"), [(1, 1), (1, 64), (30, 100)])
+def test_the_closed_form_is_private_and_looser_than_what_is_calibrated(
+    epsilon, delta, trees, depth
+):
+    sigma, slack = accounting.closed_form_noise(epsilon, delta, n_estimators=trees, max_depth=depth)
+    m = accounting.tests_per_record(trees, depth)
+    assert sigma == pytest.approx(math.sqrt(2 * m * math.log(2.5 / delta)) / epsilon)
+    bound = forest_delta(epsilon, mu=math.sqrt(m) / sigma, n_tests=m, sigma=sigma, slack=slack)
+    assert bound <= delta
+    if trees == 1:
+        exact = hierarchy_noise(epsilon, delta, height=depth)
+        assert exact.sigma_tests < sigma and exact.slack < slack
+
+
+def test_errors_of_accuracy_name_the_parameter():
+    for changes, match in [({"beta": 0}, "beta"), ({"n_records": 0}, "n_records"),
+                           ({"sigma": -1}, "sigma"), ({"max_depth": 0}, "max_depth")]:  # fmt: skip
+        own = {"max_depth": 3, "n_estimators": 1, "n_records": 5, "beta": 0.1, "sigma": 1.0}
+        with pytest.raises(ValueError, match=f"^{match} must be"):
+            accounting.max_error(**{**own, **changes})
+    with pytest.raises(ValueError, match="epsilon must be a number with 0 < epsilon < 1"):
+        accounting.closed_form_noise(1.0, 1e-6, n_estimators=1, max_depth=3)

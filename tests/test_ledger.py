@@ -164,9 +164,7 @@ def test_fixed_accounts_hold_against_adaptive_analysts_and_one_sum_does_not(addi
     q = -math.expm1(-loss / n)
 
     def account(i, j):
-        return accounting.account_delta(
-            epsilon, mu=step * math.sqrt(i), loss=-j * math.log1p(-q)
-        )
+        return accounting.account_delta(epsilon, mu=step * math.sqrt(i), loss=-j * math.log1p(-q))
 
     assert account(n, n) == pytest.approx(delta)
     fixed = {(i, j) for i in range(n + 1) for j in range(n + 1)}
@@ -614,6 +612,29 @@ def test_the_path_is_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     model(ledger=ledger).fit(X, Y)
     assert len(PrivacyLedger.open(tmp_path / "ledger.json").events) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (5, TypeError, "path must be the name of a file, got int"),
+        (True, TypeError, "path must be the name of a file, got bool"),
+        (b"ledger.json", TypeError, "path must be the name of a file, got bytes"),
+        ("", ValueError, "path must be the name of a file, got an empty one"),
+        (".", ValueError, "path must be the name of a file, but .* is a folder"),
+        ("folder", ValueError, "path must be the name of a file, but .*folder is a folder"),
+        ("nowhere/ledger.json", ValueError, "path lies in the folder .*nowhere, which is not"),
+    ],
+)
+def test_a_path_that_names_no_file_is_refused(path, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(error, match=message):
+        PrivacyLedger(2, 1e-6, path=path)
+    if error is TypeError or os.path.isdir(path or "x"):
+        with pytest.raises(error, match=message):
+            PrivacyLedger.open(path)
+    assert sorted(os.listdir(tmp_path)) == ["folder"]
 
 
 def test_a_file_that_is_gone_or_replaced_is_an_error(tmp_path):

@@ -342,6 +342,100 @@ def test_what_is_no_json_is_refused(text):
         PrivacyReport.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("keys_and_value", "problem"),
+    [
+        (("unit", "everybody"), "unit is told wrongly"),
+        (("unit", 1), "unit is told wrongly"),
+        (("replacing_one_unit", "epsilon", 1.0), "replacing one unit is told wrongly"),
+        (("replacing_one_unit", "delta", 1e-9), "replacing one unit is told wrongly"),
+        (("replacing_one_unit", "delta", "none"), "replacing one unit is told wrongly"),
+        (("replacing_one_unit", 5), "replacing one unit is told wrongly"),
+        (("delta_reached", 1e-9), "delta reached is"),
+        (("delta_reached", 0.5), "delta reached is"),
+    ],
+)
+def test_results_that_a_report_tells_wrongly_are_noticed(keys_and_value, problem):
+    *keys, value = keys_and_value
+    true = REPORTS["counts-joint-1"]
+    forged = PrivacyReport.from_json(changed(true.to_dict(), *keys, value=value))
+    found = privacy.verify(forged, n_features=14, n_classes=2)
+    assert not found.holds and problem in str(found)
+    # what is written again follows from the numbers, and is not told twice
+    assert json.loads(forged.to_json())["unit"] == "one record"
+    assert "contradictions" not in forged.to_json()
+
+
+def test_a_report_may_leave_out_what_follows_from_it():
+    data = REPORTS["counts-joint-1"].to_dict()
+    del data["unit"], data["replacing_one_unit"]
+    assert privacy.verify(PrivacyReport.from_dict(data), n_features=14, n_classes=2).holds
+    own = REPORTS["counts-joint-1"].to_dict()
+    own["replacing_one_unit"]["delta"] *= 1 + 1e-15  # rounding of another machine
+    assert privacy.verify(PrivacyReport.from_dict(own), n_features=14, n_classes=2).holds
+
+
+def hierarchy_report(**changes):
+    used = accounting.calibrate_hierarchy(
+        1.0, 1e-6, **{"height": 100, "count_share": 0.3, "records_per_unit": 2, **changes}
+    )
+    return privacy.make_report(used, (), SystemBits())
+
+
+HIERARCHIES = [
+    hierarchy_report(),
+    hierarchy_report(method="top_down", count_share=0),
+    hierarchy_report(method="top_down_dense", threshold=1000),
+]
+
+
+@pytest.mark.parametrize("report", HIERARCHIES)
+def test_reports_of_hierarchies_are_verified_and_written(report):
+    found = privacy.verify(report)
+    assert found.holds and found.delta == report.delta_reached
+    again = PrivacyReport.from_json(report.to_json())
+    assert again == report and privacy.verify(again).holds
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"delta": 9e-7},
+        {"epsilon": 0.99},
+        {"records_per_unit": 4},
+        {"accounting": "split"},
+        {"finite_precision": (0.0, 0.0)},
+        {"slack": 1.0},
+        {"threshold": 1.0},
+        {"mechanisms": ()},
+        {"mechanisms": HIERARCHIES[0].mechanisms[:1]},
+        {"mechanisms": HIERARCHIES[0].mechanisms * 2},
+        {"calibration": dataclasses.replace(HIERARCHIES[0].calibration, height=1000)},
+        {"calibration": dataclasses.replace(HIERARCHIES[0].calibration, method="top_down")},
+        {"calibration": dataclasses.replace(HIERARCHIES[0].calibration, method="top_down_dense")},
+        {"calibration": REPORTS["counts-joint-1"].calibration},
+    ],
+)
+def test_a_hierarchy_that_claims_too_much_is_noticed(changes):
+    assert not privacy.verify(dataclasses.replace(HIERARCHIES[0], **changes)).holds
+
+
+@pytest.mark.parametrize("part", ["structure", "counts"])
+def test_less_noise_of_a_hierarchy_is_noticed(part):
+    report = HIERARCHIES[0]
+    mechanisms = tuple(
+        dataclasses.replace(own, noise=0.999 * own.noise) if own.part == part else own
+        for own in report.mechanisms
+    )
+    weak = dataclasses.replace(report, mechanisms=mechanisms, slack=0.999 * report.slack)
+    rebuilt = privacy._rebuild(weak)
+    consistent = dataclasses.replace(
+        weak, calibration=rebuilt, mechanisms=tuple(privacy.list_mechanisms(rebuilt))
+    )
+    found = privacy.verify(consistent)
+    assert not found.holds and "its noise gives delta" in str(found)
+
+
 @EVERY_REPORT
 def test_a_report_is_verified(report):
     found = privacy.verify(report, n_features=14, n_classes=2)
