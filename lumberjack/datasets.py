@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.datasets import make_blobs, make_moons
@@ -18,6 +18,20 @@ from sklearn.utils import check_random_state
 
 if TYPE_CHECKING:
     import pandas as pd
+
+__all__ = [
+    "Table",
+    "add_correlated_columns",
+    "data_path",
+    "inner_splits",
+    "load_acs_connecticut",
+    "load_acs_income",
+    "load_adult",
+    "load_bike_sharing",
+    "load_flights",
+    "make_moons_and_blob",
+    "splits",
+]
 
 _SOURCES = {
     "adult.csv.gz": "sklearn.datasets.fetch_openml('adult', version=2)",
@@ -57,6 +71,13 @@ class Table:
         The classes, sorted; None for regression.
     target_bounds : (float, float) or None
         Lowest and highest target in the whole file; None for classification.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from lumberjack.datasets import Table
+    >>> X, y = pd.DataFrame({"age": [30, 50]}), pd.Series(["no", "yes"])
+    >>> table = Table(X, y, bounds={"age": (17, 90)}, categories={}, classes=["no", "yes"])
     """
 
     X: pd.DataFrame
@@ -67,7 +88,7 @@ class Table:
     target_bounds: tuple[float, float] | None = None
 
 
-def splits(n, r):
+def splits(n: int, r: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the fixed 90/10 split number `r` of `n` rows.
 
     Parameters
@@ -93,7 +114,7 @@ def splits(n, r):
     return order[n // 10 :], order[: n // 10]
 
 
-def inner_splits(n, r):
+def inner_splits(n: int, r: int) -> tuple[np.ndarray, np.ndarray]:
     """Return split number `r` of the rows in none of the five test sets, to choose settings on.
 
     Parameters
@@ -121,7 +142,9 @@ def inner_splits(n, r):
     return order[len(rest) // 6 :], order[: len(rest) // 6]
 
 
-def make_moons_and_blob(scale=1, random_state=0):
+def make_moons_and_blob(
+    scale: float = 1, random_state: int | np.random.RandomState | None = 0
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Generate the toy of the Lumberjack paper's Figure 1: two moons and a far blob.
 
     Of 10,000 points, 5,500 red and 4,000 blue ones lie on two interleaving moons near the origin,
@@ -163,7 +186,7 @@ def make_moons_and_blob(scale=1, random_state=0):
     return X[order], y[order], (lows, highs)
 
 
-def load_adult(task="income"):
+def load_adult(task: str = "income") -> Table:
     """Load UCI Adult: does someone earn more than 50,000 dollars a year?
 
     48,842 rows of 6 numeric and 8 categorical features; the original split is dropped.
@@ -179,6 +202,11 @@ def load_adult(task="income"):
     -------
     Table
         Classes "<=50K" and ">50K", or the three levels.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import load_adult
+    >>> table = load_adult("education")  # doctest: +SKIP
     """
     _check_task(task, ("income", "education"))
     frame = _read("adult.csv.gz", keep_default_na=False, na_values=["?"])
@@ -193,7 +221,7 @@ def load_adult(task="income"):
     return _select(table, frame["education"].isin(levels), classes=sorted(levels))
 
 
-def add_correlated_columns(table, n_features=39):
+def add_correlated_columns(table: Table, n_features: int = 39) -> Table:
     """The table with coarsened copies of its columns, which are strongly correlated.
 
     Column after column is copied until there are `n_features`. The first copies round numeric
@@ -208,14 +236,23 @@ def add_correlated_columns(table, n_features=39):
     Returns
     -------
     Table
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from lumberjack.datasets import Table, add_correlated_columns
+    >>> X, y = pd.DataFrame({"age": [17, 30, 50, 90]}), pd.Series([0, 0, 1, 1])
+    >>> table = Table(X, y, bounds={"age": (17, 90)}, categories={}, classes=[0, 1])
+    >>> add_correlated_columns(table, 3).X["age_2"].round(1).tolist()
+    [17.0, 29.2, 41.3, 90.0]
     """
     import pandas as pd
 
     X, bounds, categories = table.X.copy(), dict(table.bounds), dict(table.categories)
     names = list(table.X.columns)
     for position in range(len(names), n_features):
-        turn, source = divmod(position, len(names))
-        source = names[source]
+        turn, place = divmod(position, len(names))
+        source = names[place]
         column, copy = table.X[source], f"{source}_{turn}"
         if source in bounds:
             low, high = bounds[source]
@@ -227,11 +264,11 @@ def add_correlated_columns(table, n_features=39):
         else:
             pairs = np.where(column.isna(), -1, column.cat.codes // 2)
             categories[copy] = list(range((len(categories[source]) + 1) // 2))
-            X[copy] = pd.Categorical.from_codes(pairs, categories[copy])
+            X[copy] = pd.Categorical.from_codes(pairs, pd.Index(categories[copy]))
     return replace(table, X=X, bounds=bounds, categories=categories)
 
 
-def load_acs_income():
+def load_acs_income() -> Table:
     """Load the folktables task ACSIncome, 2018, all states: is the income above 50,000 dollars?
 
     100,000 rows of 3 numeric and 7 categorical features; occupations are 528 categories.
@@ -240,13 +277,18 @@ def load_acs_income():
     -------
     Table
         Classes 0 and 1.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import load_acs_income
+    >>> table = load_acs_income()  # doctest: +SKIP
     """
     frame = _read("acs_income_2018.csv.gz")
     features = [c for c in frame.columns if c != "PINCP_gt50k"]
     return _table(frame, features, ["AGEP", "SCHL", "WKHP"], frame["PINCP_gt50k"])
 
 
-def load_acs_connecticut(task="employment"):
+def load_acs_connecticut(task: str = "employment") -> Table:
     """Load a folktables-like task on the ACS of Connecticut, 2018, 2019 and 2021.
 
     An empty cell, which means "not applicable", is a missing value.
@@ -262,6 +304,11 @@ def load_acs_connecticut(task="employment"):
     -------
     Table
         Classes 0 and 1.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import load_acs_connecticut
+    >>> table = load_acs_connecticut("coverage")  # doctest: +SKIP
     """
     _check_task(task, ("employment", "coverage"))
     frame = _read("acs_connecticut.csv.gz")
@@ -276,7 +323,7 @@ def load_acs_connecticut(task="employment"):
     return _select(table, rows, bounds=table.bounds | limits)
 
 
-def load_flights(task="late"):
+def load_flights(task: str = "late") -> Table:
     """Load all flights that left New York in 2013 and whose delay on arrival is known.
 
     327,346 rows of 7 numeric and 3 categorical features, all known before departure: the date,
@@ -295,6 +342,11 @@ def load_flights(task="late"):
     Table
         Classes 0 and 1, classes 0 to 2, or a regression target. Bounds and categories include the
         flights that were left out.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import load_flights
+    >>> table = load_flights("delay")  # doctest: +SKIP
     """
     _check_task(task, ("late", "bands", "delay"))
     frame = _read("nycflights13.csv.gz")
@@ -308,7 +360,7 @@ def load_flights(task="late"):
     return _select(table, arrived)
 
 
-def load_bike_sharing():
+def load_bike_sharing() -> Table:
     """Load UCI Bike Sharing: how many bicycles are rented in an hour?
 
     17,379 rows of 7 numeric and 5 categorical features. Left out are the row number, the date and
@@ -318,6 +370,11 @@ def load_bike_sharing():
     -------
     Table
         Regression target `cnt`.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import load_bike_sharing
+    >>> table = load_bike_sharing()  # doctest: +SKIP
     """
     frame = _read("bike_sharing_hour.csv.gz")
     left_out = ("instant", "dteday", "casual", "registered", "cnt")
@@ -326,7 +383,7 @@ def load_bike_sharing():
     return _table(frame, features, numeric, frame["cnt"], regression=True)
 
 
-def data_path(name):
+def data_path(name: str) -> Path:
     """Return the path of a data file, or explain where to get it.
 
     Parameters
@@ -343,6 +400,14 @@ def data_path(name):
     FileNotFoundError
         If there is no such file in the folder of ``LUMBERJACK_DATA`` or, if that is not set, in
         ``../shared/data`` as seen from the project or the current folder.
+
+    Examples
+    --------
+    >>> from lumberjack.datasets import data_path
+    >>> data_path("no-such-table.csv.gz")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: no-such-table.csv.gz not found. Set the environment variable ...
     """
     folders = [
         Path(__file__).resolve().parents[1] / ".." / "shared" / "data",
@@ -360,19 +425,25 @@ def data_path(name):
     )
 
 
-def _read(name, **options):
+def _read(name: str, **options: Any) -> pd.DataFrame:
     path = data_path(name)
     import pandas as pd
 
     return pd.read_csv(path, **options)
 
 
-def _check_task(task, tasks):
+def _check_task(task: str, tasks: tuple[str, ...]) -> None:
     if task not in tasks:
         raise ValueError(f"task must be one of {', '.join(map(repr, tasks))}")
 
 
-def _table(frame, features, numeric, y, regression=False):
+def _table(
+    frame: pd.DataFrame,
+    features: list[str],
+    numeric: list[str],
+    y: pd.Series,
+    regression: bool = False,
+) -> Table:
     """Declare bounds, categories and classes from the whole file."""
     import pandas as pd
 
@@ -388,13 +459,13 @@ def _table(frame, features, numeric, y, regression=False):
     return Table(X, y, bounds, categories, classes=_values(y))
 
 
-def _select(table, rows, **changes):
+def _select(table: Table, rows: pd.Series, **changes: Any) -> Table:
     """The table with only the rows where a mask is true; declarations stay, except `changes`."""
     X = table.X[rows].reset_index(drop=True)
     return replace(table, X=X, y=table.y[rows].reset_index(drop=True), **changes)
 
 
-def _values(column):
+def _values(column: pd.Series) -> list[Any]:
     """Sorted values without the missing ones; whole numbers as int, even if read as floats."""
     values = column.dropna().unique()
     if values.dtype.kind == "f" and (values == np.floor(values)).all():
