@@ -310,9 +310,9 @@ def run_budget(args: argparse.Namespace) -> None:
     print(f"sigma = {short(noise.sigma_tests)}: noise of a test, in records")
     print(f"Delta = {short(noise.slack)}: slack of the tests, in records")
     print(f"tau = {short(noise.threshold)}: records with which a node is split half the time")
-    if args.leaf == "counts":
+    if noise.sigma_leaves is not None:
         print(f"leaf noise = {short(noise.sigma_leaves)}: of each class count, in records")
-    else:
+    if noise.epsilon_leaf is not None:
         print(f"leaf epsilon = {short(noise.epsilon_leaf)}: a record's weight in a leaf's choice")
     if args.records:
         print(expectation(args.records, noise.threshold))

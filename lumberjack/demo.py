@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The paper's Figure 1.
-PRIVATE = {"epsilon": 2.0, "delta": 1e-6, "max_depth": 100}
-FULLY_RANDOM = {"epsilon": math.inf, "threshold": 1, "max_depth": 10}
-BOTH = {"splitter": "random", "leaf": "majority", "accounting": "split", "n_jobs": -1}
+PRIVATE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "max_depth": 100}
+FULLY_RANDOM: dict[str, Any] = {"epsilon": math.inf, "threshold": 1, "max_depth": 10}
+BOTH: dict[str, Any] = {
+    "splitter": "random",
+    "leaf": "majority",
+    "accounting": "split",
+    "n_jobs": -1,
+}
 SCALES = (1, 10, 1000)
 CLASSES = ("blue", "green", "red")
 COLOURS = ("#3b6fb6", "#4f9d55", "#c9453d")

@@ -8,18 +8,20 @@ Errors speak to the owner of the table: they name the column and the remedy, nev
 a number of rows. They depend on the data and lie outside the privacy guarantee.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import numbers
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from scipy.sparse import issparse
@@ -29,6 +31,8 @@ from lumberjack._domain import Codebook
 from lumberjack.frames import (
     UNKNOWN,
     Coded,
+    Column,
+    Table,
     as_array,
     as_real,
     dates_message,
@@ -56,6 +60,8 @@ FORMAT_VERSION = 1
 MOST_LINES = 40  # columns that are shown
 _CHUNK = 2**16  # labels that are looked up at a time, which bounds the temporary arrays
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Pair: TypeAlias = tuple[float, float]
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -101,16 +107,16 @@ class Domain:
            [nan, -1.]], dtype=float32)
     """
 
-    feature_names: tuple
+    feature_names: tuple[str, ...]
     lower: np.ndarray
     upper: np.ndarray
-    categories: tuple
-    classes: np.ndarray | None = None
-    inferred: tuple = ()
+    categories: tuple[Any, ...]  # of tuples, None for a numeric column
+    classes: Any = None  # an array, None for a regression
+    inferred: tuple[str, ...] = ()
     named: bool = True
-    target_bounds: tuple | None = None
+    target_bounds: Any = None  # a pair, None for a classification
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_fields(self)
         values = [None if own is None else tuple(own) for own in self.categories]
         for field, value in {
@@ -127,17 +133,17 @@ class Domain:
     @classmethod
     def declare(
         cls,
-        X,
-        y,
+        X: Any,
+        y: Any,
         *,
-        bounds=None,
-        categories=None,
-        classes=None,
-        target_bounds=None,
-        categorical_features="from_dtype",
-        feature_names=None,
-        regression=False,
-    ):
+        bounds: Any = None,
+        categories: Any = None,
+        classes: Any = None,
+        target_bounds: Any = None,
+        categorical_features: Any = "from_dtype",
+        feature_names: Iterable[str] | None = None,
+        regression: bool = False,
+    ) -> Domain:
         """Read the declarations for a table.
 
         Columns are numeric or categorical. Those named in `categories` and those of a categorical
@@ -212,16 +218,16 @@ class Domain:
     @classmethod
     def from_frame(
         cls,
-        X,
-        y=None,
+        X: Any,
+        y: Any = None,
         *,
-        bounds=None,
-        categories=None,
-        classes=None,
-        target_bounds=None,
-        categorical_features="from_dtype",
-        regression=False,
-    ):
+        bounds: Any = None,
+        categories: Any = None,
+        classes: Any = None,
+        target_bounds: Any = None,
+        categorical_features: Any = "from_dtype",
+        regression: bool = False,
+    ) -> Domain:
         """Read the domain from a public table, such as a published sample.
 
         What `bounds`, `categories` and `classes` declare goes before what the table holds. Nothing
@@ -267,7 +273,15 @@ class Domain:
             target = _settle_target(labels, table.n_records, classes, target_bounds, regression)
         return _finish(table, draft._replace(inferred=[]), target._replace(inferred=[]))
 
-    def match(self, X, y, *, classes=None, target_bounds=None, regression=False):
+    def match(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        classes: Any = None,
+        target_bounds: Any = None,
+        regression: bool = False,
+    ) -> Domain:
         """Fit the domain to a table: its columns in their order, and its target.
 
         Parameters
@@ -323,21 +337,29 @@ class Domain:
         return _finish(table, draft, target)
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns."""
         return len(self.feature_names)
 
     @property
-    def is_categorical(self):
+    def is_categorical(self) -> np.ndarray:
         """Boolean array, True for the categorical columns."""
         return np.array([own is not None for own in self.categories], dtype=bool)
 
     @property
-    def n_categories(self):
+    def n_categories(self) -> np.ndarray:
         """Number of categories of each column as an int32 array, 0 for the numeric columns."""
         return np.array([len(own or ()) for own in self.categories], dtype=np.int32)
 
-    def encode(self, X, *, layout="columns", caller="Domain", spare=0, n_threads=1):
+    def encode(
+        self,
+        X: Any,
+        *,
+        layout: str = "columns",
+        caller: str = "Domain",
+        spare: int = 0,
+        n_threads: int = 1,
+    ) -> np.ndarray:
         """Turn a table into one matrix of 32-bit floats.
 
         A numeric value becomes the nearest 32-bit float; one beyond their range becomes the bound
@@ -392,7 +414,9 @@ class Domain:
             self._encode_column(j, table.read(place), rows[:, j])
         return encoded
 
-    def encode_classes(self, y, *, n_records=None, allow_unknown=False):
+    def encode_classes(
+        self, y: Any, *, n_records: int | None = None, allow_unknown: bool = False
+    ) -> np.ndarray:
         """Turn labels into places in `classes`.
 
         Parameters
@@ -437,7 +461,7 @@ class Domain:
             codes[start : start + _CHUNK] = part
         return codes
 
-    def encode_target(self, y, unit):
+    def encode_target(self, y: Any, unit: int) -> np.ndarray:
         """Scale a regression target to soft labels.
 
         A target is clipped to `target_bounds`, which are mapped to 0 and `unit`, and rounded to the
@@ -471,7 +495,7 @@ class Domain:
         return np.floor(share * unit + 0.5).astype(np.int32)
 
     @staticmethod
-    def read_target(y, n_records=None):
+    def read_target(y: Any, n_records: int | None = None) -> np.ndarray:
         """Read a regression target as it is, missing and infinite values refused.
 
         Parameters
@@ -487,7 +511,9 @@ class Domain:
         return _target_numbers(read_labels(y, n_records))
 
     @staticmethod
-    def parse_declaration(declaration):
+    def parse_declaration(
+        declaration: Mapping[str, Any],
+    ) -> tuple[dict[str, tuple], dict[str, list]]:
         """Read a declaration of columns, as a JSON file holds it.
 
         Parameters
@@ -521,7 +547,9 @@ class Domain:
         return bounds, categories
 
     @classmethod
-    def from_dict(cls, declaration, *, classes=None, target_bounds=None):
+    def from_dict(
+        cls, declaration: Mapping[str, Any], *, classes: Any = None, target_bounds: Any = None
+    ) -> Domain:
         """Make a domain without a table.
 
         Parameters
@@ -558,17 +586,17 @@ class Domain:
         pairs = {names[j]: pair for j, pair in _bounds_dict(bounds, positions).items()}
         values = {names[j]: own for j, own in _categories_dict(categories, positions).items()}
         return cls(
-            names,
-            [pairs.get(name, (0.0, 0.0))[0] for name in names],
-            [pairs.get(name, (0.0, 0.0))[1] for name in names],
-            [values.get(name) for name in names],
+            tuple(names),
+            np.array([pairs.get(name, (0.0, 0.0))[0] for name in names]),
+            np.array([pairs.get(name, (0.0, 0.0))[1] for name in names]),
+            tuple(values.get(name) for name in names),
             None if classes is None else _check_classes(classes),
             whole.get("inferred", ()),
             whole.get("named", True),
             target_bounds,
         )
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Return the domain as a dict that JSON can hold and :meth:`from_dict` reads.
 
         Returns
@@ -590,7 +618,9 @@ class Domain:
         }
 
     @classmethod
-    def from_json(cls, source, *, classes=None, target_bounds=None):
+    def from_json(
+        cls, source: str | PathLike[str], *, classes: Any = None, target_bounds: Any = None
+    ) -> Domain:
         """Read a domain from JSON.
 
         Parameters
@@ -618,8 +648,9 @@ class Domain:
         >>> Domain.from_json(domain.to_json()) == domain
         True
         """
-        text = source
-        if not (isinstance(source, str) and source.lstrip().startswith("{")):
+        if isinstance(source, str) and source.lstrip().startswith("{"):
+            text = source
+        else:
             text = Path(source).read_text(encoding="utf-8")
         try:
             declaration = json.loads(text, object_pairs_hook=_unique_keys)
@@ -627,7 +658,7 @@ class Domain:
             raise ValueError(f"the domain is not valid JSON: {error}") from None
         return cls.from_dict(declaration, classes=classes, target_bounds=target_bounds)
 
-    def to_json(self, path=None):
+    def to_json(self, path: str | PathLike[str] | None = None) -> str:
         """Write the domain as JSON.
 
         Parameters
@@ -645,12 +676,12 @@ class Domain:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Domain) and self.to_dict() == other.to_dict()
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = []
         for j, name in enumerate(self.feature_names[:MOST_LINES]):
             if self.categories[j] is None:
@@ -668,7 +699,7 @@ class Domain:
             lines.append(f"read from the data: {', '.join(self.inferred)}")
         return "\n  ".join(["Domain(", *lines]) + "\n)"
 
-    def _entry(self, j):
+    def _entry(self, j: int) -> list | dict[str, list]:
         """Return the entry of column j in a declaration."""
         values = self.categories[j]
         if values is None:
@@ -678,7 +709,7 @@ class Domain:
         return {"categories": list(values)}
 
     @cached_property
-    def _codebook(self):
+    def _codebook(self) -> Any:
         """The domain as the kernel for arrays of floats reads it."""
         keys, places = [], []
         for values in self.categories:
@@ -687,10 +718,10 @@ class Domain:
             places.append(own[1])
         return Codebook(self.lower, self.upper, keys, places)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_codebook"}
 
-    def _find_columns(self, table, caller):
+    def _find_columns(self, table: Table, caller: str) -> Sequence[int]:
         """Return the place in the table of each declared column."""
         if self.named and table.names is not None:
             _check_names(table.names, self.feature_names)
@@ -703,7 +734,7 @@ class Domain:
             )
         return range(self.n_features)
 
-    def _places_in(self, table):
+    def _places_in(self, table: Table) -> list[int]:
         """Return the place in the domain of each column of a table."""
         if not (self.named and table.names is not None):
             if table.n_columns != self.n_features:
@@ -725,7 +756,7 @@ class Domain:
             )
         return [self.feature_names.index(name) for name in table.names]
 
-    def _encode_column(self, j, column, out):
+    def _encode_column(self, j: int, column: Column, out: np.ndarray) -> None:
         """Write the encoded column j to `out`."""
         if self.categories[j] is not None:
             out[:] = look_up(column, self.categories[j])
@@ -746,14 +777,20 @@ class Domain:
 class _Draft(NamedTuple):
     """What `bounds` and `categories` and the types of the columns amount to."""
 
-    lower: list
-    upper: list
-    categories: list
-    inferred: list  # what was read from the data
-    undeclared: list  # one paragraph for each kind of declaration that is absent
+    lower: Any
+    upper: Any
+    categories: list[tuple | None]
+    inferred: list[str]  # what was read from the data
+    undeclared: list[str]  # one paragraph for each kind of declaration that is absent
 
 
-def _draft(table, bounds, categories, categorical_features="from_dtype", rest=None):
+def _draft(
+    table: Table,
+    bounds: Any,
+    categories: Any,
+    categorical_features: Any = "from_dtype",
+    rest: str | None = None,
+) -> _Draft:
     """Settle each column of a table as numeric or categorical.
 
     What is not declared is read from the table if `rest` is "infer".
@@ -775,7 +812,8 @@ def _draft(table, bounds, categories, categorical_features="from_dtype", rest=No
     default = rest if default is None else default
     pairs.update(by_place)
     infer_text = rest == "infer" or _is_infer(categories)
-    inferred, absent = [], {}
+    inferred: list[str] = []
+    absent: dict[str, list[str]] = {}
     for j, kind in kinds.items():
         if kind == "categorical":
             values[j] = _check_categories(_known_values(table.read(j)), names[j])
@@ -793,7 +831,7 @@ def _draft(table, bounds, categories, categorical_features="from_dtype", rest=No
     )
 
 
-def _categorical_positions(categorical_features, table):
+def _categorical_positions(categorical_features: Any, table: Table) -> set[int] | None:
     """Return the positions of the columns that are said to be categorical; None: by type."""
     if categorical_features is None:
         return set()
@@ -814,7 +852,7 @@ def _categorical_positions(categorical_features, table):
         return {j for j, entry in enumerate(entries) if entry}
     if any(isinstance(entry, (bool, float)) for entry in entries):
         raise TypeError(_CATEGORICAL_FORMS)
-    found = {}
+    found: dict[int, bool] = {}
     numbered = {j: j for j in range(table.n_columns)}
     for entry in entries:
         positions = table.positions if isinstance(entry, str) else numbered
@@ -822,7 +860,9 @@ def _categorical_positions(categorical_features, table):
     return set(found)
 
 
-def _refuse_contradictions(chosen, pairs, values, names):
+def _refuse_contradictions(
+    chosen: set[int], pairs: dict[int, Pair], values: dict[int, tuple], names: Sequence[str]
+) -> None:
     """Refuse declarations that `categorical_features` contradicts."""
     _refuse_both([names[j] for j in sorted(pairs.keys() & chosen)], "categorical_features")
     numeric = [names[j] for j in sorted(values.keys() - chosen)]
@@ -833,7 +873,7 @@ def _refuse_contradictions(chosen, pairs, values, names):
         )
 
 
-def _chosen_kind(kind, is_categorical, name):
+def _chosen_kind(kind: str, is_categorical: bool, name: str) -> str:
     """Return the kind of a column of which `categorical_features` says what it is."""
     if is_categorical:
         return "categorical" if kind in ("categorical", "bool") else "text"
@@ -845,12 +885,19 @@ def _chosen_kind(kind, is_categorical, name):
     return "bool" if kind == "bool" else "numeric"
 
 
-def _known_values(column):
+def _known_values(column: Column) -> list[Any]:
     """Return the categories that the type of a column declares."""
     return column.values if isinstance(column, Coded) else [False, True]
 
 
-def _settle_text(table, j, infer, values, inferred, absent):
+def _settle_text(
+    table: Table,
+    j: int,
+    infer: bool,
+    values: dict[int, tuple],
+    inferred: list[str],
+    absent: dict[str, list[str]],
+) -> None:
     """Find the categories of a column of text, or note that they are absent."""
     name = table.feature_names[j]
     if infer:
@@ -860,7 +907,15 @@ def _settle_text(table, j, infer, values, inferred, absent):
         absent.setdefault("categories", []).append(name)
 
 
-def _settle_number(table, j, kind, default, pairs, inferred, absent):
+def _settle_number(
+    table: Table,
+    j: int,
+    kind: str,
+    default: Any,
+    pairs: dict[int, Pair],
+    inferred: list[str],
+    absent: dict[str, list[str]],
+) -> None:
     """Find the bounds of a column of numbers, or note that they are absent."""
     name = table.feature_names[j]
     if kind == "bool":
@@ -877,7 +932,7 @@ def _settle_number(table, j, kind, default, pairs, inferred, absent):
         pairs[j] = default
 
 
-def _kind(column, name):
+def _kind(column: Column, name: str) -> str:
     """Return the kind of a column that no parameter names.
 
     An object column is of a kind when all its present entries are; it is "empty" without any, and
@@ -900,16 +955,18 @@ def _kind(column, name):
     return "numeric" if numeric else "unclear"
 
 
-def _bounds_dict(bounds, positions):
+def _bounds_dict(bounds: Mapping[Any, Any], positions: Mapping[Any, int]) -> dict[int, Pair]:
     """Return the pairs of a dict of bounds by position."""
-    found = {}
+    found: dict[int, Pair] = {}
     for key, pair in bounds.items():
         j = _position(key, positions, "bounds", found)
         found[j] = _check_pair(pair, f"bounds of {key!r}")
     return found
 
 
-def _bounds_default(bounds, table, kinds):
+def _bounds_default(
+    bounds: Any, table: Table, kinds: dict[int, str]
+) -> tuple[Any, dict[int, Pair]]:
     """Return the bounds for all numeric columns, and those of a pair of arrays by position."""
     if bounds is None or _is_infer(bounds) or isinstance(bounds, Mapping):
         return (bounds if _is_infer(bounds) else None), {}
@@ -923,7 +980,7 @@ def _bounds_default(bounds, table, kinds):
     numeric = [j for j, kind in kinds.items() if kind not in ("categorical", "text")]
     pairs = list(zip(bounds[0], bounds[1], strict=True))
     if len(pairs) == table.n_columns:
-        places = range(table.n_columns)
+        places: Sequence[int] = range(table.n_columns)
     elif len(pairs) == len(numeric):
         places = numeric
     else:
@@ -936,7 +993,7 @@ def _bounds_default(bounds, table, kinds):
     return None, {j: _check_pair(by_place[j], f"bounds of {names[j]!r}") for j in numeric}
 
 
-def _check_pair(pair, what):
+def _check_pair(pair: Any, what: str) -> Pair:
     """Return a pair of bounds as floats."""
     if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
         raise TypeError(f"{what} must be a pair (lo, hi) of numbers")
@@ -950,12 +1007,12 @@ def _check_pair(pair, what):
     return lo, hi
 
 
-def _round_bounds(ends):
+def _round_bounds(ends: Any) -> np.ndarray:
     """Round bounds to 32-bit floats, as the values are, within the range of those."""
     return np.clip(np.asarray(ends, dtype=np.float64), -FLOAT32_MAX, FLOAT32_MAX).astype(np.float32)
 
 
-def _categories_dict(categories, positions):
+def _categories_dict(categories: Any, positions: Mapping[Any, int]) -> dict[int, tuple]:
     """Return the lists of a dict of categories by position."""
     if categories is None or _is_infer(categories):
         return {}
@@ -963,14 +1020,14 @@ def _categories_dict(categories, positions):
         raise TypeError(
             'categories must be None, "infer" or a dict from column to list of categories'
         )
-    found = {}
+    found: dict[int, tuple] = {}
     for key, values in categories.items():
         j = _position(key, positions, "categories", found)
         found[j] = _check_categories(values, key)
     return found
 
 
-def _check_categories(values, name):
+def _check_categories(values: Any, name: Any) -> tuple:
     """Return a list of categories as a tuple of text, numbers and booleans."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         raise TypeError(f"the categories of {name!r} must be a list")
@@ -998,12 +1055,12 @@ def _check_categories(values, name):
     return tuple(values if in_order else sorted(values, key=_numbers_first))
 
 
-def _numbers_first(value):
+def _numbers_first(value: Any) -> tuple[bool, Any]:
     """Return what categories of several types are sorted by."""
     return isinstance(value, str), value
 
 
-def _position(key, positions, parameter, found):
+def _position(key: Any, positions: Mapping[Any, int], parameter: str, found: Container[int]) -> int:
     """Return the position of a column, by name or number, that a parameter names once."""
     if key not in positions:
         raise ValueError(
@@ -1015,7 +1072,7 @@ def _position(key, positions, parameter, found):
     return positions[key]
 
 
-def _refuse_both(names, parameter="categories"):
+def _refuse_both(names: Sequence[str], parameter: str = "categories") -> None:
     """Refuse columns that are declared both numeric and categorical."""
     if names:
         raise ValueError(
@@ -1024,7 +1081,7 @@ def _refuse_both(names, parameter="categories"):
         )
 
 
-def _feature_numbers(column, name):
+def _feature_numbers(column: Column, name: str) -> np.ndarray:
     """Return a numeric column as floats."""
     remedy = (
         "convert it to numbers (missing values as NaN), or declare it: "
@@ -1033,11 +1090,11 @@ def _feature_numbers(column, name):
     return read_numbers(column, f"column {name!r}", remedy)
 
 
-def _refuse_infinite(name):
+def _refuse_infinite(name: str) -> NoReturn:
     raise ValueError(f"column {name!r} holds infinite values; replace them by its bounds or by NaN")
 
 
-def _infer_bounds(column, name):
+def _infer_bounds(column: Column, name: str) -> Pair:
     """Read the bounds of a numeric column from its values."""
     values = _feature_numbers(column, name)
     if np.isinf(values).any():
@@ -1046,7 +1103,7 @@ def _infer_bounds(column, name):
     return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
 
 
-def _infer_categories(column, name):
+def _infer_categories(column: Column, name: str) -> tuple:
     """Read the categories of a column of text from its entries, numbers first."""
     try:
         present = {key_of(entry) for entry in set(column) if not is_missing(entry)}
@@ -1059,7 +1116,7 @@ def _infer_categories(column, name):
     return _check_categories(ordered or [""], name)
 
 
-def _warn_leak(inferred):
+def _warn_leak(inferred: Sequence[str]) -> None:
     """Warn of what was read from the data."""
     warn_user(
         f"read from the data: {', '.join(inferred)}. The guarantee takes this for public and does "
@@ -1068,7 +1125,7 @@ def _warn_leak(inferred):
     )
 
 
-def warn_user(message, category):
+def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the line outside this package that asked for it."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("lumberjack."):
@@ -1083,12 +1140,14 @@ class _Target(NamedTuple):
     """What is declared of the target."""
 
     classes: np.ndarray | None
-    bounds: tuple | None
-    inferred: list
-    undeclared: list
+    bounds: Pair | None
+    inferred: list[str]
+    undeclared: list[str]
 
 
-def _settle_target(y, n_records, classes, target_bounds, regression):
+def _settle_target(
+    y: Any, n_records: int | None, classes: Any, target_bounds: Any, regression: bool
+) -> _Target:
     """Find the classes, or the bounds of the target of a regression."""
     labels = read_labels(y, n_records)
     if regression:
@@ -1100,7 +1159,7 @@ def _settle_target(y, n_records, classes, target_bounds, regression):
     return _Target(known, None, inferred, [_ASK_CLASSES] if known is None else [])
 
 
-def _finish(table, draft, target):
+def _finish(table: Table, draft: _Draft, target: _Target) -> Domain:
     """Return the domain, or refuse what is not declared; warn of what was inferred."""
     undeclared = draft.undeclared + target.undeclared
     if undeclared:
@@ -1112,25 +1171,25 @@ def _finish(table, draft, target):
         table.feature_names,
         draft.lower,
         draft.upper,
-        draft.categories,
+        tuple(draft.categories),
         target.classes,
-        inferred,
+        tuple(inferred),
         table.names is not None,
         target.bounds,
     )
 
 
-def _only_one(name, given, declared):
+def _only_one(name: str, given: Any, declared: Any) -> Any:
     """Return a parameter or what the domain declares instead; both must be the same."""
     if given is None or declared is None:
         return declared if given is None else given
-    check = _check_classes if name == "classes" else _check_target_bounds
+    check: Callable[[Any], Any] = _check_classes if name == "classes" else _check_target_bounds
     if _is_infer(given) or not np.array_equal(check(given), declared):
         raise ValueError(f"{name} and the domain declare different {name}; leave one of them out")
     return declared
 
 
-def _read_classes(classes, labels):
+def _read_classes(classes: Any, labels: Column) -> np.ndarray | None:
     """Return the sorted classes, or None if they are not declared."""
     if classes is None:
         return None
@@ -1142,7 +1201,7 @@ def _read_classes(classes, labels):
     return found
 
 
-def _read_target_bounds(target_bounds, labels):
+def _read_target_bounds(target_bounds: Any, labels: Column) -> Pair | None:
     """Return the bounds of the target, or None if they are not declared."""
     if not _is_infer(target_bounds):
         return _check_target_bounds(target_bounds)
@@ -1155,7 +1214,7 @@ def _read_target_bounds(target_bounds, labels):
     return _check_target_bounds((low, high))
 
 
-def _check_target_bounds(target_bounds):
+def _check_target_bounds(target_bounds: Any) -> Pair | None:
     """Return declared bounds of the target as floats."""
     if target_bounds is None:
         return None
@@ -1170,7 +1229,7 @@ def _check_target_bounds(target_bounds):
     return low, high
 
 
-def _target_numbers(labels):
+def _target_numbers(labels: Column) -> np.ndarray:
     """Return the target as 64-bit floats."""
     values = read_numbers(labels, "y", "a regression needs a number for each record")
     if np.isnan(values).any():
@@ -1182,7 +1241,7 @@ def _target_numbers(labels):
     return values.astype(np.float64)
 
 
-def _check_classes(classes):
+def _check_classes(classes: Any) -> np.ndarray:
     """Return declared classes as a sorted array."""
     if isinstance(classes, (str, bytes, Mapping)) or not hasattr(classes, "__iter__"):
         raise TypeError('classes must be a list of labels or "infer"')
@@ -1198,7 +1257,7 @@ def _check_classes(classes):
     return found
 
 
-def _infer_classes(labels):
+def _infer_classes(labels: Column) -> np.ndarray:
     """Read the classes from labels."""
     if isinstance(labels, Coded):
         if (labels.codes < 0).any():
@@ -1214,7 +1273,7 @@ def _infer_classes(labels):
     return _sorted_labels(set(labels))
 
 
-def _check_label_types(types, what):
+def _check_label_types(types: Iterable[type], what: str) -> None:
     """Refuse labels of types that cannot be sorted or compared."""
     kinds = set()
     for own in types:
@@ -1230,7 +1289,7 @@ def _check_label_types(types, what):
         )
 
 
-def _sorted_labels(values):
+def _sorted_labels(values: Any) -> np.ndarray:
     """Return the distinct labels in order; numbers must be whole."""
     array = np.unique(np.asarray(list(values) if isinstance(values, set) else values))
     if array.dtype.kind == "f":
@@ -1244,7 +1303,7 @@ def _sorted_labels(values):
     return array
 
 
-def _refuse_other_kind(labels, known):
+def _refuse_other_kind(labels: Column, known: list[Any]) -> None:
     """Refuse text where classes are numbers, and the other way round."""
     types = {type(v) for v in labels.values} if isinstance(labels, Coded) else {labels.dtype.type}
     if types == {np.object_}:
@@ -1254,7 +1313,7 @@ def _refuse_other_kind(labels, known):
             raise ValueError(f"y holds {what}, which the classes are not; convert it to their type")
 
 
-def read_labels(y, n_records=None):
+def read_labels(y: Any, n_records: int | None = None) -> Column:
     """Return labels or targets as a column, checked against the number of records.
 
     A column that it returned is returned as it is.
@@ -1269,7 +1328,7 @@ def read_labels(y, n_records=None):
     return labels
 
 
-def _read_target(y):
+def _read_target(y: Any) -> Column:
     """Return one-dimensional labels, or the column of a table of one column, as a column."""
     if isinstance(y, Coded):
         return y
@@ -1288,7 +1347,7 @@ def _read_target(y):
     return plain_column(array, "y")
 
 
-def _check_one_column(n_columns):
+def _check_one_column(n_columns: int) -> None:
     """Refuse several targets, and warn like scikit-learn of a table of one."""
     if n_columns != 1:
         raise ValueError("y should be a 1d array; several targets are not supported")
@@ -1302,13 +1361,15 @@ def _check_one_column(n_columns):
 # Columns and rows of the encoded matrix
 
 
-def _is_float_array(X, n_features):
+def _is_float_array(X: Any, n_features: int) -> bool:
     """Tell a plain array with so many columns, which needs no reading as a table."""
     plain = type(X) is np.ndarray and X.dtype in (np.float32, np.float64)
     return plain and X.ndim == 2 and len(X) > 0 and X.shape[1] == n_features
 
 
-def _empty_codes(n_records, n_features, layout, spare):
+def _empty_codes(
+    n_records: int, n_features: int, layout: str, spare: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return an encoded matrix to be filled, and a view by rows of what the table fills."""
     if layout == "rows":
         encoded = np.empty((n_records, n_features + spare), dtype=np.float32)
@@ -1317,7 +1378,7 @@ def _empty_codes(n_records, n_features, layout, spare):
     return encoded, encoded[:n_features].T
 
 
-def _check_names(names, expected):
+def _check_names(names: Sequence[str], expected: Sequence[str]) -> None:
     """Refuse a frame without the declared columns or with others, in scikit-learn's words."""
     unseen = sorted(set(names) - set(expected))
     absent = sorted(set(expected) - set(names))
@@ -1332,7 +1393,7 @@ def _check_names(names, expected):
         )
 
 
-def _bullets(names):
+def _bullets(names: Sequence[str]) -> str:
     """Return lines of names, the first few of many."""
     return "".join(f"- {name}\n" for name in names[:5]) + ("- ...\n" if len(names) > 5 else "")
 
@@ -1379,14 +1440,14 @@ _ASK = {
 }
 
 
-def _ask(what, names):
+def _ask(what: str, names: Sequence[str]) -> str:
     """Return the paragraph that asks for declarations and shows the line to write."""
     text, placeholder = _ASK[what]
     line = ", ".join(f"{json.dumps(name)}: {placeholder}" for name in names)
     return text.format(names=", ".join(map(repr, names)), line="{" + line + "}")
 
 
-def _check_fields(domain):
+def _check_fields(domain: Domain) -> None:
     """Refuse what a file or a caller gives that is no domain."""
     names = tuple(domain.feature_names)
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
@@ -1402,7 +1463,7 @@ def _check_fields(domain):
         raise TypeError("named must be true or false")
 
 
-def as_domain(given):
+def as_domain(given: Any) -> Domain:
     """Return a domain from what the parameter `domain` of an estimator can be."""
     if isinstance(given, Domain):
         return given
@@ -1413,7 +1474,7 @@ def as_domain(given):
     raise TypeError("domain must be a Domain, a dict as Domain.from_dict takes, or a JSON file")
 
 
-def _unique_keys(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict, no key twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -1421,14 +1482,14 @@ def _unique_keys(pairs):
     return found
 
 
-def _is_infer(parameter):
+def _is_infer(parameter: Any) -> bool:
     """Tell whether a parameter asks to read the data; other text is refused."""
     if isinstance(parameter, str) and parameter != "infer":
         raise ValueError('the only text that bounds, categories and classes take is "infer"')
     return isinstance(parameter, str)
 
 
-def _is_whole(declaration):
+def _is_whole(declaration: Mapping[str, Any]) -> bool:
     """Tell the dict of `Domain.to_dict` from a mere declaration of columns."""
     version = declaration.get("version")
     if not isinstance(version, int):
@@ -1438,7 +1499,7 @@ def _is_whole(declaration):
     return True
 
 
-def _features_of(declaration):
+def _features_of(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the declaration of columns in a dict of either kind."""
     if not _is_whole(declaration):
         return declaration
@@ -1447,7 +1508,7 @@ def _features_of(declaration):
     return declaration["features"]
 
 
-def _parse_entry(name, entry):
+def _parse_entry(name: Any, entry: Any) -> tuple[str, Sequence[Any]]:
     """Return "bounds" or "categories" and the values of one entry of a declaration."""
     if isinstance(entry, Mapping):
         if len(entry) == 1 and next(iter(entry)) in ("bounds", "categories"):
@@ -1466,13 +1527,13 @@ def _parse_entry(name, entry):
     )
 
 
-def _short(end):
+def _short(end: np.float32 | float) -> int | float:
     """Return a 32-bit float as the shortest number that rounds to it."""
     value = float(str(end))
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
-def _frozen(array):
+def _frozen(array: np.ndarray) -> np.ndarray:
     """Make an array read-only."""
     array.setflags(write=False)
     return array

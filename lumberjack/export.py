@@ -1114,7 +1114,7 @@ def shap_explainer(model: Forest, background: Any, **options: Any) -> ShapExplai
         import shap
     except ImportError:
         raise ImportError(
-            "shap_explainer needs shap: python -m pip install 'lumberjack-dp[explain]'"
+            "shap_explainer needs shap: python -m pip install 'lumberjack-dp[shap]'"
         ) from None
     check_is_fitted(model)
     codes = model.domain_.encode(background, layout="rows").astype(np.float64)

@@ -1,6 +1,10 @@
 """The estimators: check, calibrate, grow, add noise, hold the result."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +35,16 @@ from lumberjack.parameters import (
     resolve_shares,
 )
 from lumberjack.threads import Progress, count_threads, run_interruptibly, run_threads
-from lumberjack.trees import path_matrix, read_tree
+from lumberjack.trees import Tree, path_matrix, read_tree
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from lumberjack.accounting import Calibration
+    from lumberjack.ledger import Ledgers
+    from lumberjack.noise import SeededBits, SystemBits
+
+T = TypeVar("T")
 
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
@@ -55,9 +68,22 @@ class BaseLumberjack(BaseEstimator):
     """What classifier and regressor share: check, calibrate, grow, release, traverse."""
 
     leaf = "counts"  # overridden by a parameter of the classifier
+    # Set by `fit`.
+    domain_: Domain
+    privacy_: privacy.PrivacyReport
+    guide_: Any  # guide.Guide, None with random splits
+    nodes_: np.ndarray
+    tree_offsets_: np.ndarray
+    leaf_offsets_: np.ndarray
+    leaf_counts_: np.ndarray
+    leaf_votes_: np.ndarray
+    class_prior_: np.ndarray
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
     soft_labels = False  # whether a record is split between two classes
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
@@ -65,11 +91,11 @@ class BaseLumberjack(BaseEstimator):
         return tags
 
     @property
-    def _poor_score(self):
+    def _poor_score(self) -> bool:
         """The tag of this name: a few hundred records are too few at this epsilon."""
         return isinstance(self.epsilon, Real) and self.epsilon < LARGE_EPSILON
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters.
 
         Parameters
@@ -86,7 +112,7 @@ class BaseLumberjack(BaseEstimator):
                 raise ValueError(refusal(name))
         return super().set_params(**params)
 
-    def _declare(self, X, y, **target):
+    def _declare(self, X: Any, y: Any, **target: Any) -> Domain:
         """The domain of a table, declared by `domain` or by the other parameters."""
         columns = {
             "bounds": self.bounds,
@@ -104,7 +130,14 @@ class BaseLumberjack(BaseEstimator):
             raise ValueError(f"domain declares all columns; leave out {' and '.join(given)}")
         return as_domain(self.domain).match(X, y, **target)
 
-    def _fit(self, X, y, n_classes, domain, encode_target):
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        n_classes: int,
+        domain: Domain,
+        encode_target: Callable[[int], np.ndarray],
+    ) -> Self:
         """Grow a private forest and set all fitted attributes.
 
         Parameters
@@ -165,7 +198,7 @@ class BaseLumberjack(BaseEstimator):
             print(*(f"{line}\n" for line in inspection.advise(self)), sep="", end="")
         return self
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         check_integer("n_estimators", self.n_estimators, 1)
         check_integer("max_depth", self.max_depth, 1, MAX_DEPTH)
         check_integer("records_per_unit", self.records_per_unit, 1)
@@ -180,7 +213,7 @@ class BaseLumberjack(BaseEstimator):
         count_threads(self.n_jobs)
         resolve_shares(self.budget_shares, self.splitter, self.accounting)
 
-    def _calibrate(self, domain, n_classes):
+    def _calibrate(self, domain: Domain, n_classes: int) -> Calibration:
         return accounting.calibrate(
             self.epsilon,
             self.delta,
@@ -196,11 +229,21 @@ class BaseLumberjack(BaseEstimator):
             soft_labels=self.soft_labels,
         )
 
-    def _label_unit(self, calibration, domain):
+    def _label_unit(self, calibration: Calibration, domain: Domain) -> int:
         """What a record adds to counts: 1, as labels are classes."""
         return 1
 
-    def _grow(self, encoded, target, n_classes, unit, domain, calibration, split_seed, bits):
+    def _grow(
+        self,
+        encoded: np.ndarray,
+        target: np.ndarray,
+        n_classes: int,
+        unit: int,
+        domain: Domain,
+        calibration: Calibration,
+        split_seed: int,
+        bits: SystemBits | SeededBits,
+    ) -> tuple[guide.Guide | None, tuple[np.ndarray, ...]]:
         """Fit the guide, if any, and grow; the leaf counts that come back are exact and private."""
         thresholds, probabilities = noise.test_table(
             calibration.sigma_tests,
@@ -214,7 +257,7 @@ class BaseLumberjack(BaseEstimator):
         stop = np.zeros(1, dtype=np.int32)
         progress = Progress(self.n_estimators) if self.verbose else None
 
-        def work():
+        def work() -> tuple[guide.Guide | None, tuple[np.ndarray, ...]]:
             found = None
             plan = _tree.SplitPlan(domain.n_categories, domain.lower, domain.upper)
             if self.splitter == "guided":
@@ -252,10 +295,10 @@ class BaseLumberjack(BaseEstimator):
 
         return run_interruptibly(work, stop, progress)
 
-    def _probabilities(self, X):
+    def _probabilities(self, X: Any) -> np.ndarray:
         """Class probabilities by the vote of the leaves, and of the score if there is one."""
 
-        def work(n_threads):
+        def work(n_threads: int) -> np.ndarray:
             rows, of_score = self._encode_rows(X, n_threads)
             votes = _predict.sum_votes(
                 rows,
@@ -272,12 +315,12 @@ class BaseLumberjack(BaseEstimator):
 
         return self._predict_by_threads(X, work)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
         return {**state, "ledger": charged, "format_version": FORMAT_VERSION}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         found = state.pop("format_version", None)
         if found != FORMAT_VERSION:
@@ -288,7 +331,7 @@ class BaseLumberjack(BaseEstimator):
         charged = ledger.ledger_from_pickle(state.get("ledger"))
         super().__setstate__({**state, "ledger": charged})
 
-    def apply(self, X):
+    def apply(self, X: Any) -> np.ndarray:
         """Index of the leaf that each row falls into, in each tree.
 
         Parameters
@@ -301,13 +344,13 @@ class BaseLumberjack(BaseEstimator):
             Node indices as in `trees_`.
         """
 
-        def work(n_threads):
+        def work(n_threads: int) -> np.ndarray:
             rows, _ = self._encode_rows(X, n_threads)
             return _predict.apply(rows, self.nodes_, self.tree_offsets_, n_threads)
 
         return self._predict_by_threads(X, work)
 
-    def decision_path(self, X):
+    def decision_path(self, X: Any) -> tuple[sparse.csr_matrix, np.ndarray]:
         """The nodes that each row passes.
 
         Parameters
@@ -328,7 +371,7 @@ class BaseLumberjack(BaseEstimator):
         return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
 
     @property
-    def feature_importances_(self):
+    def feature_importances_(self) -> np.ndarray:
         """How much each feature matters to the released forest, summing to 1; costs no privacy.
 
         Returns
@@ -342,7 +385,7 @@ class BaseLumberjack(BaseEstimator):
         return inspection.feature_importances(self)
 
     @property
-    def trees_(self):
+    def trees_(self) -> list[Tree]:
         """The released trees, a list of `Tree`."""
         check_is_fitted(self)
         return [
@@ -353,11 +396,11 @@ class BaseLumberjack(BaseEstimator):
             for t in range(len(self.tree_offsets_) - 1)
         ]
 
-    def _record_exact_score(self):
+    def _record_exact_score(self) -> None:
         if ledger.record_exact_score(self.ledger, type(self).__name__):
             warn_user(ledger.EXACT_SCORE, PrivacyLeakWarning)
 
-    def _encode_rows(self, X, n_threads=1):
+    def _encode_rows(self, X: Any, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray | None]:
         """Encoded rows with their score columns, and the score's probabilities (or None).
 
         The rows lie in memory by columns, as all kernels read them fastest.
@@ -375,7 +418,7 @@ class BaseLumberjack(BaseEstimator):
         score.fill_columns(encoded, n_threads, probabilities)
         return encoded.T, probabilities
 
-    def _predict_by_threads(self, X, work):
+    def _predict_by_threads(self, X: Any, work: Callable[[int], T]) -> T:
         """Call ``work(n_threads)`` with as many threads as pay off for a table."""
         check_is_fitted(self)
         n_rows = X.shape[0] if getattr(X, "shape", ()) else 0
@@ -503,31 +546,33 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
     ...
     """
 
+    classes_: np.ndarray  # set by `fit`
+
     @explain_refused
     def __init__(
         self,
-        n_estimators=20,
+        n_estimators: int = 20,
         *,
-        epsilon=1.0,
-        delta=1e-6,
-        max_depth=31,
-        splitter="guided",
-        leaf="counts",
-        accounting="joint",
-        budget_shares=None,
-        threshold=None,
-        records_per_unit=1,
-        bounds=None,
-        categories=None,
-        categorical_features="from_dtype",
-        domain=None,
-        classes=None,
-        class_weight=None,
-        n_jobs=None,
-        random_state=None,
-        ledger=None,
-        verbose=0,
-    ):
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        max_depth: int = 31,
+        splitter: str = "guided",
+        leaf: str = "counts",
+        accounting: str = "joint",
+        budget_shares: Mapping[str, float] | None = None,
+        threshold: float | None = None,
+        records_per_unit: int = 1,
+        bounds: Any = None,
+        categories: Any = None,
+        categorical_features: Any = "from_dtype",
+        domain: Any = None,
+        classes: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        ledger: Ledgers = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_estimators = n_estimators
         self.epsilon = epsilon
         self.delta = delta
@@ -549,13 +594,13 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         self.ledger = ledger
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = self._poor_score
         return tags
 
     @explain_refused
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any) -> LumberjackClassifier:
         """Grow a private forest.
 
         Parameters
@@ -584,12 +629,13 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         self.classes_ = domain.classes
         self.__dict__.pop("class_weight_", None)
         if isinstance(weights, str):
-            weights = balanced_weights(self.leaf_counts_, self.privacy_.calibration.sigma_leaves)
+            calibration: Any = self.privacy_.calibration  # of a forest, with counts
+            weights = balanced_weights(self.leaf_counts_, calibration.sigma_leaves)
         if weights is not None:
             self.class_weight_ = weights
         return self
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities: the mean of the leaves' votes, joined with the score's.
 
         Parameters
@@ -607,7 +653,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         weights = getattr(self, "class_weight_", None)
         return probabilities if weights is None else reweight(probabilities, weights)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """The most probable class.
 
         Parameters
@@ -621,7 +667,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy, an exact number about the records that are scored.
 
         Inside a ledger it is recorded as outside the guarantee, with a `PrivacyLeakWarning`; see
@@ -744,26 +790,26 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
     @explain_refused
     def __init__(
         self,
-        n_estimators=20,
+        n_estimators: int = 20,
         *,
-        epsilon=1.0,
-        delta=1e-6,
-        max_depth=31,
-        splitter="guided",
-        accounting="joint",
-        budget_shares=None,
-        threshold=None,
-        records_per_unit=1,
-        bounds=None,
-        categories=None,
-        categorical_features="from_dtype",
-        domain=None,
-        target_bounds=None,
-        n_jobs=None,
-        random_state=None,
-        ledger=None,
-        verbose=0,
-    ):
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        max_depth: int = 31,
+        splitter: str = "guided",
+        accounting: str = "joint",
+        budget_shares: Mapping[str, float] | None = None,
+        threshold: float | None = None,
+        records_per_unit: int = 1,
+        bounds: Any = None,
+        categories: Any = None,
+        categorical_features: Any = "from_dtype",
+        domain: Any = None,
+        target_bounds: Any = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        ledger: Ledgers = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_estimators = n_estimators
         self.epsilon = epsilon
         self.delta = delta
@@ -783,13 +829,13 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         self.ledger = ledger
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._poor_score
         return tags
 
     @explain_refused
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any) -> LumberjackRegressor:
         """Grow a private forest.
 
         Parameters
@@ -814,14 +860,14 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         domain = self._declare(X, y, target_bounds=self.target_bounds, regression=True)
         return self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
 
-    def _label_unit(self, calibration, domain):
+    def _label_unit(self, calibration: Calibration, domain: Domain) -> int:
         """Steps of the scaled target in 1: as fine as the samplers allow (`guide.grid_steps`)."""
-        sigma = calibration.sigma_leaves
+        sigma = cast(float, calibration.sigma_leaves)  # there are no majorities of targets
         if self.splitter == "guided":
             sigma = max(sigma, guide.largest_sigma(calibration, domain.n_features))
         return guide.grid_steps(sigma)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """The expected target.
 
         Parameters
@@ -836,7 +882,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         low, high = self.domain_.target_bounds
         return low + (high - low) * share
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2, an exact number about the records that are scored.
 
         Inside a ledger it is recorded as outside the guarantee, with a `PrivacyLeakWarning`; see

@@ -5,14 +5,16 @@ a table that is read column by column, each an array of numbers or of objects, o
 categorical type. Nothing here decides what is public; see `lumberjack.domain` for that.
 """
 
+from __future__ import annotations
+
 import datetime
 import math
 import numbers
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import issparse
@@ -29,26 +31,30 @@ class Coded(NamedTuple):
     """A column of a categorical type, or of booleans some of which are missing."""
 
     codes: np.ndarray  # positions in values, -1 where missing
-    values: list
+    values: list[Any]
     kind: str = "categorical"  # or "bool"
+
+
+Column: TypeAlias = np.ndarray | Coded
+Reader: TypeAlias = Callable[[int], Column]
 
 
 class Table(NamedTuple):
     """A table read by columns; a column is a numeric or object array, or Coded."""
 
     n_records: int
-    names: tuple | None  # None for a table whose columns are numbered
-    feature_names: tuple
-    positions: dict  # from name or number to position
-    read: Callable
+    names: tuple[str, ...] | None  # None for a table whose columns are numbered
+    feature_names: tuple[str, ...]
+    positions: dict[Any, int]  # from name or number to position
+    read: Reader
     typed: bool = True  # False for lists, whose types are only those of their values
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         return len(self.feature_names)
 
 
-def read_table(X, feature_names=None):
+def read_table(X: Any, feature_names: Iterable[str] | None = None) -> Table:
     """Return an array or frame as a table."""
     if issparse(X):
         labels, shape, read = _sparse_columns(X)
@@ -79,21 +85,21 @@ def read_table(X, feature_names=None):
     )
 
 
-def _sparse_columns(X):
+def _sparse_columns(X: Any) -> tuple[list[Any], tuple[int, ...], Reader]:
     """Return the labels, the shape and the reader of columns of a sparse matrix or array."""
     _check_dimensions(X.ndim)
     columns = X.tocsc()
     return list(range(X.shape[1])), X.shape, lambda j: columns[:, j : j + 1].toarray()[:, 0]
 
 
-def _array_columns(X):
+def _array_columns(X: Any) -> tuple[list[Any], tuple[int, ...], Reader]:
     """Return the labels, the shape and the reader of columns of an array-like."""
     array = as_array(X, "X")
     _check_dimensions(array.ndim)
     return list(range(array.shape[1])), array.shape, lambda j: array[:, j]
 
 
-def _check_dimensions(ndim):
+def _check_dimensions(ndim: int) -> None:
     """Refuse what is not two-dimensional, in scikit-learn's words."""
     if ndim < 2:
         raise ValueError(
@@ -105,7 +111,7 @@ def _check_dimensions(ndim):
         raise ValueError(f"Found array with dim {ndim}, while dim <= 2 is required for X.")
 
 
-def as_array(X, what):
+def as_array(X: Any, what: str) -> np.ndarray:
     """Return an array-like as an array in which text has not swallowed numbers."""
     if isinstance(X, np.ma.MaskedArray):
         X, mask = X.data.astype(object), np.ma.getmaskarray(X)
@@ -121,17 +127,17 @@ def as_array(X, what):
     return array
 
 
-def _pandas_column(X):
+def _pandas_column(X: Any) -> Reader:
     """Return the reader of columns of a pandas frame."""
     return lambda j: read_pandas(X.iloc[:, j])
 
 
-def is_pandas(X):
+def is_pandas(X: Any) -> bool:
     """Tell a pandas frame or series by its ways; the package itself need not be there."""
     return hasattr(X, "iloc")
 
 
-def read_pandas(series):
+def read_pandas(series: Any) -> Column:
     """Return a pandas series as a column."""
     dtype = series.dtype
     if isinstance(dtype, np.dtype):
@@ -148,7 +154,7 @@ def read_pandas(series):
     return _numbers_or_booleans(series.to_numpy(dtype=np.float64, na_value=math.nan), kind)
 
 
-def _narwhals():
+def _narwhals() -> Any:
     """Return narwhals, which reads the frames of other libraries than pandas."""
     try:
         import narwhals
@@ -160,7 +166,7 @@ def _narwhals():
     return narwhals
 
 
-def _eager_frame(X):
+def _eager_frame(X: Any) -> Any:
     """Return a frame of another library than pandas as a frame of narwhals."""
     nw = _narwhals()
     try:
@@ -172,12 +178,12 @@ def _eager_frame(X):
         ) from None
 
 
-def _narwhals_column(frame):
+def _narwhals_column(frame: Any) -> Reader:
     """Return the reader of columns of a narwhals frame."""
     return lambda j: _read_narwhals(frame[frame.columns[j]])
 
 
-def _read_narwhals(series):
+def _read_narwhals(series: Any) -> Column:
     """Return a narwhals series as a column.
 
     The categories of an Enum are declared by the type; those of a Categorical come from the data,
@@ -203,26 +209,26 @@ def _read_narwhals(series):
     return _objects_of(series.to_list())
 
 
-def _dates(missing):
+def _dates(missing: np.ndarray) -> np.ndarray:
     """Return some dates, for `plain_column` to refuse unless all are missing."""
     return np.where(missing, np.datetime64("NaT", "s"), np.datetime64(0, "s"))
 
 
-def _numbers_or_booleans(values, kind):
+def _numbers_or_booleans(values: np.ndarray, kind: str) -> Column:
     """Return a column of floats, which stand for booleans if its type is of kind "b"."""
     if kind != "b":
         return values
     return Coded(np.where(np.isnan(values), -1, values).astype(np.int8), [False, True], "bool")
 
 
-def _objects_of(entries):
+def _objects_of(entries: list[Any]) -> np.ndarray:
     """Return a list as an object array of one dimension."""
     array = np.empty(len(entries), dtype=object)
     array[:] = entries
     return array
 
 
-def plain_column(column, what):
+def plain_column(column: Column, what: str) -> Column:
     """Return a column with text as objects; refuse types that are neither numbers nor text."""
     if isinstance(column, Coded) or column.dtype.kind in "biufO":
         return column
@@ -238,19 +244,19 @@ def plain_column(column, what):
     raise TypeError(f"{what} holds bytes or records; convert it to numbers or to text")
 
 
-def length(column):
+def length(column: Column) -> int:
     """Return the number of entries of a column."""
     return len(column.codes if isinstance(column, Coded) else column)
 
 
-def part_of(column, start, end):
+def part_of(column: Column, start: int, end: int) -> Column:
     """Return a part of a column."""
     if isinstance(column, Coded):
         return column._replace(codes=column.codes[start:end])
     return column[start:end]
 
 
-def _text_names(labels):
+def _text_names(labels: list[Any]) -> tuple[str, ...] | None:
     """Return the names of columns, or None if they are not text."""
     text = [isinstance(label, str) for label in labels]
     repeated = [label for label in dict.fromkeys(labels) if labels.count(label) > 1]
@@ -264,7 +270,9 @@ def _text_names(labels):
     return tuple(map(str, labels)) if all(text) and text else None
 
 
-def _given_names(given, names, n_columns):
+def _given_names(
+    given: Iterable[str], names: tuple[str, ...] | None, n_columns: int
+) -> tuple[str, ...]:
     """Return the names of columns that a parameter gives, which must not contradict the table."""
     given = tuple(given)
     if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
@@ -276,7 +284,7 @@ def _given_names(given, names, n_columns):
     return given
 
 
-def _check_shape(shape):
+def _check_shape(shape: tuple[int, ...]) -> None:
     """Refuse an empty table."""
     if shape[0] == 0:
         raise ValueError("X has 0 sample(s) while a minimum of 1 is required.")
@@ -291,7 +299,7 @@ def _check_shape(shape):
 _MISSING_TYPES = ("NAType", "NaTType")  # of pandas, which need not be there
 
 
-def is_missing(entry):
+def is_missing(entry: Any) -> bool:
     """Tell whether an entry of an object column is missing."""
     if entry is None or type(entry).__name__ in _MISSING_TYPES:
         return True
@@ -302,7 +310,7 @@ def is_missing(entry):
     return isinstance(entry, numbers.Number) and bool(entry != entry)
 
 
-def present_types(column):
+def present_types(column: Collection[Any]) -> set[type]:
     """Return the types of the entries of an object column that are not missing."""
     types = set(map(type, column))
     floats = {own for own in types if issubclass(own, (float, np.floating))}
@@ -311,7 +319,7 @@ def present_types(column):
     return {own for own in types if own is not type(None) and own.__name__ not in _MISSING_TYPES}
 
 
-def as_real(entry):
+def as_real(entry: Any) -> float:
     """Return a number as a 64-bit float, one beyond their range as the largest one."""
     try:
         with np.errstate(over="ignore"):  # of a long double
@@ -323,7 +331,7 @@ def as_real(entry):
     return value
 
 
-def key_of(entry):
+def key_of(entry: Any) -> Any:
     """Return what categories are compared by: numbers as 64-bit floats, all else as it is.
 
     Integers are rounded too, so that it makes no difference that one missing value in a column
@@ -332,7 +340,7 @@ def key_of(entry):
     return as_real(entry) if isinstance(entry, (numbers.Real, Decimal)) else entry
 
 
-def read_numbers(column, what, remedy="convert it to numbers"):
+def read_numbers(column: Column, what: str, remedy: str = "convert it to numbers") -> np.ndarray:
     """Return a numeric column as 32- or 64-bit floats, missing values as NaN.
 
     Messages speak of `what`, and name the remedy for text. Integers become 64-bit
@@ -360,13 +368,13 @@ def read_numbers(column, what, remedy="convert it to numbers"):
         raise TypeError(objects_message(what, types)) from None
 
 
-def _within_64_bits(values):
+def _within_64_bits(values: np.ndarray) -> np.ndarray:
     """Return long doubles with the finite ones within the range of 64-bit floats."""
     largest = np.longdouble(sys.float_info.max)
     return np.where(np.isfinite(values), np.clip(values, -largest, largest), values)
 
 
-def objects_message(what, types):
+def objects_message(what: str, types: Iterable[type]) -> str:
     """Return the message about entries that are neither numbers nor text."""
     if holds_dates(types):
         return dates_message(what)
@@ -376,17 +384,17 @@ def objects_message(what, types):
     )
 
 
-def holds_dates(types):
+def holds_dates(types: Iterable[type]) -> bool:
     """Tell whether types are such of dates, times or durations."""
     return any(issubclass(own, (datetime.date, datetime.time, datetime.timedelta)) for own in types)
 
 
-def dates_message(what):
+def dates_message(what: str) -> str:
     """Return the message about dates."""
     return f"{what} holds dates or durations; convert it to numbers or to text"
 
 
-def look_up(column, values):
+def look_up(column: Column, values: Iterable[Any]) -> np.ndarray:
     """Return the place of each entry in a list of values, as floats: UNKNOWN, NaN if missing."""
     places = places_of(values)
     if isinstance(column, Coded):
@@ -397,18 +405,18 @@ def look_up(column, values):
     return _look_up_numbers(read_numbers(column, "").astype(np.float64, copy=False), places)
 
 
-def places_of(values):
+def places_of(values: Iterable[Any]) -> dict[Any, float]:
     """Return the place of each of a list of values, by what they are compared by."""
     return {key_of(value): float(place) for place, value in enumerate(values)}
 
 
-def number_keys(places):
+def number_keys(places: dict[Any, float]) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers among the keys in order, and their places."""
     keys = sorted(key for key in places if isinstance(key, float))
     return np.array(keys), np.array([places[key] for key in keys])
 
 
-def _look_up_objects(column, places):
+def _look_up_objects(column: np.ndarray, places: dict[Any, float]) -> np.ndarray:
     """Look up the entries of an object column: all at once, and what is not found one by one."""
     entries = column.tolist()
     try:
@@ -421,7 +429,7 @@ def _look_up_objects(column, places):
     return codes
 
 
-def _place(entry, places):
+def _place(entry: Any, places: dict[Any, float]) -> float:
     """Look up one entry."""
     if is_missing(entry):
         return math.nan
@@ -431,7 +439,7 @@ def _place(entry, places):
         return UNKNOWN
 
 
-def _look_up_numbers(values, places):
+def _look_up_numbers(values: np.ndarray, places: dict[Any, float]) -> np.ndarray:
     """Look up the entries of a numeric column by bisection."""
     keys, order = number_keys(places)
     codes = np.full(values.shape, UNKNOWN, dtype=np.float32)
@@ -443,7 +451,7 @@ def _look_up_numbers(values, places):
     return codes
 
 
-def listed(values, most=6):
+def listed(values: Iterable[Any], most: int = 6) -> str:
     """Return values in one line, the first few of many."""
     values = list(values)
     return ", ".join(map(repr, values[:most])) + (", ..." if len(values) > most else "")

@@ -1,11 +1,18 @@
 """Leaves: the noise of their counts, and their votes."""
 
+from __future__ import annotations
+
 import functools
 import math
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from lumberjack import noise
+
+if TYPE_CHECKING:
+    from lumberjack.accounting import Calibration
+    from lumberjack.noise import SeededBits, SystemBits
 
 # Weight of the guide's score against the trees in the log-probabilities of a guided forest. The
 # trees know interactions, the score has less noise; the mean of their log-odds has a lower log loss
@@ -14,7 +21,13 @@ SCORE_VOTE = 0.2
 SMALLEST_PROBABILITY = 1e-4  # of a class before the two are combined
 
 
-def release_leaves(leaf_counts, leaf_paths, calibration, bits, unit=1):
+def release_leaves(
+    leaf_counts: np.ndarray,
+    leaf_paths: np.ndarray,
+    calibration: Calibration,
+    bits: SystemBits | SeededBits,
+    unit: int = 1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Make the private leaf counts public: noise, votes and the class prior.
 
     Every cell of every leaf gets noise, empty ones too.
@@ -38,16 +51,18 @@ def release_leaves(leaf_counts, leaf_paths, calibration, bits, unit=1):
     n_classes = leaf_counts.shape[1]
     if calibration.leaf == "majority":
         words = bits.draw("leaf classes", leaf_paths, 1)[:, 0]
-        released = noise.exponential_choice(leaf_counts, calibration.epsilon_leaf, words)
+        epsilon = cast(float, calibration.epsilon_leaf)  # None with counts only
+        released = noise.exponential_choice(leaf_counts, epsilon, words)
         return released, np.eye(n_classes)[released], np.full(n_classes, 1 / n_classes)
     words = bits.draw("leaf counts", leaf_paths, n_classes)
-    released = leaf_counts + noise.rounded_gaussian(words, unit * calibration.sigma_leaves)
+    sigma = cast(float, calibration.sigma_leaves)  # None with majorities only
+    released = leaf_counts + noise.rounded_gaussian(words, unit * sigma)
     if unit > 1:
         released = released / unit
-    return released, *vote(released, calibration.sigma_leaves)
+    return released, *vote(released, sigma)
 
 
-def vote(noisy_counts, sigma):
+def vote(noisy_counts: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
     """Votes of leaves and the class prior from noisy counts; post-processing.
 
     A leaf votes for its clipped, normalised counts with weight n/(n + sigma), n its clipped
@@ -82,7 +97,7 @@ def vote(noisy_counts, sigma):
     return votes, np.full(len(by_class), 1 / len(by_class))
 
 
-def balanced_weights(noisy_counts, sigma):
+def balanced_weights(noisy_counts: np.ndarray, sigma: float) -> np.ndarray:
     """Weights inversely proportional to how often classes occur; post-processing.
 
     The sums over all leaves of all trees are not clipped, as the noise of many leaves then cancels.
@@ -109,7 +124,7 @@ def balanced_weights(noisy_counts, sigma):
     return weights / weights.max()
 
 
-def reweight(probabilities, class_weight):
+def reweight(probabilities: np.ndarray, class_weight: np.ndarray) -> np.ndarray:
     """Class probabilities as if each class were as many times likelier as its weight says.
 
     The shift of the prior in Bayes' rule (Saerens, Latinne, Decaestecker 2002).

@@ -1,11 +1,17 @@
 """Checks of the parameters of estimators."""
 
+from __future__ import annotations
+
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Shares of the budget, chosen on data that no reported result is measured on.
 DEFAULT_SHARES = {
@@ -53,7 +59,7 @@ REFUSED = {
 MAX_DEPTH = 1023
 
 
-def resolve_shares(budget_shares, splitter, accounting):
+def resolve_shares(budget_shares: Any, splitter: str, accounting: str) -> Mapping[str, float]:
     """The budget shares asked for; the guide gets one if and only if there is a guide.
 
     Parameters
@@ -87,14 +93,16 @@ def resolve_shares(budget_shares, splitter, accounting):
     return budget_shares
 
 
-def _sum_of(shares):
+def _sum_of(shares: Iterable[Any]) -> float:
     """The sum of numbers; NaN, if they are none."""
     if any(isinstance(share, bool) or not isinstance(share, Real) for share in shares):
         return math.nan
     return math.fsum(shares)
 
 
-def resolve_class_weight(class_weight, classes, leaf):
+def resolve_class_weight(
+    class_weight: Any, classes: np.ndarray, leaf: str
+) -> np.ndarray | str | None:
     """Weights of the classes, of which the largest is 1.
 
     Parameters
@@ -133,7 +141,7 @@ def resolve_class_weight(class_weight, classes, leaf):
     return weights / weights.max()
 
 
-def read_weights(sample_weight, n_records):
+def read_weights(sample_weight: Any, n_records: int) -> np.ndarray | None:
     """Weights of records for an exact score.
 
     Parameters
@@ -158,14 +166,14 @@ def read_weights(sample_weight, n_records):
     return weights
 
 
-def explain_refused(function):
+def explain_refused(function: Callable[P, T]) -> Callable[P, T]:
     """Say why a keyword argument is refused that scikit-learn's forests take.
 
     It is no part of the signature. Other unknown arguments meet Python's own error.
     """
 
     @functools.wraps(function)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         for name in kwargs:
             if name in REFUSED:
                 raise TypeError(refusal(name))
@@ -174,27 +182,28 @@ def explain_refused(function):
     return wrapper
 
 
-def refusal(name):
+def refusal(name: str) -> str:
     """The message about a parameter of `REFUSED`."""
     return f"{name} is no parameter of these forests: {REFUSED[name]}"
 
 
-def check_verbose(verbose):
+def check_verbose(verbose: Any) -> None:
     """Raise unless `verbose` is a bool or an integer."""
     if not isinstance(verbose, bool | np.bool_):
         check_integer("verbose", verbose, 0)
 
 
-def check_integer(name, value, low=None, high=None):
+def check_integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> None:
     """Raise unless `value` is an integer in the range; a bool is not one."""
     limits = "" if low is None else f" at least {low}" if high is None else f" from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer:
         raise TypeError(f"{name} must be an integer{limits}, got {type(value).__name__}")
     if (low is not None and value < low) or (high is not None and value > high):
         raise ValueError(f"{name} must be{limits}, got {value}")
 
 
-def check_real(name, value):
+def check_real(name: str, value: Any) -> None:
     """Raise unless `value` is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
@@ -204,7 +213,7 @@ def check_real(name, value):
         raise ValueError(f"{name} is too large for a number") from None
 
 
-def check_choice(name, value, choices):
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise unless `value` is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         allowed = " or ".join(repr(choice) for choice in choices)
