@@ -934,6 +934,7 @@ def fit_many(case, model, which, runs, bits):
             forest,
             Domain=EncodedOnce(model.tables.domain, X, codes),
             validate_data=lambda *args, **options: None,
+            read_labels=lambda y: y,
             run_interruptibly=lambda function, *rest: function(),
         ),
         mock.patch.multiple(

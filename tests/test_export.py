@@ -762,7 +762,7 @@ def test_without_the_extras(monkeypatch, models):
     monkeypatch.setitem(sys.modules, "shap", None)
     with pytest.raises(ImportError, match=r"lumberjack-dp\[onnx\]"):
         export.to_onnx(models["array"])
-    with pytest.raises(ImportError, match=r"lumberjack-dp\[explain\]"):
+    with pytest.raises(ImportError, match=r"lumberjack-dp\[shap\]"):
         export.shap_explainer(models["array"], np.zeros((2, 3)))
 
 
