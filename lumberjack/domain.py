@@ -455,6 +455,7 @@ class Domain:
             if np.isnan(part).any():
                 raise ValueError(_MISSING_LABEL)
             if (part == UNKNOWN).any() and not allow_unknown:
+                _refuse_other_kind(labels, known)
                 raise ValueError(
                     "y holds a label that is not in classes; add it there, or leave out its records"
                 )
@@ -1310,7 +1311,14 @@ def _refuse_other_kind(labels: Column, known: list[Any]) -> None:
         types = present_types(labels)
     for what, text in (("text", str), ("numbers", (numbers.Real, np.bool_))):
         if any(issubclass(own, text) for own in types) and not isinstance(known[0], text):
-            raise ValueError(f"y holds {what}, which the classes are not; convert it to their type")
+            encoded = (
+                "; a meta-estimator that encodes labels, such as VotingClassifier, needs classes="
+                f"{list(range(len(known))) if len(known) < 6 else 'range(n_classes)'}"
+            )
+            raise ValueError(
+                f"y holds {what}, which the classes are not; convert it to their type"
+                + (encoded if what == "numbers" else "")
+            )
 
 
 def read_labels(y: Any, n_records: int | None = None) -> Column:

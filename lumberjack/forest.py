@@ -49,7 +49,6 @@ T = TypeVar("T")
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
 
-FORMAT_VERSION = 1  # of pickles
 
 LARGE_EPSILON = 20  # scikit-learn's checks of accuracy, with 300 records or less, need as much
 
@@ -64,7 +63,7 @@ SEEDED = (
 )
 
 
-class BaseLumberjack(BaseEstimator):
+class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
     """What classifier and regressor share: check, calibrate, grow, release, traverse."""
 
     leaf = "counts"  # overridden by a parameter of the classifier
@@ -137,8 +136,8 @@ class BaseLumberjack(BaseEstimator):
         n_classes: int,
         domain: Domain,
         encode_target: Callable[[int], np.ndarray],
-    ) -> Self:
-        """Grow a private forest and set all fitted attributes.
+    ) -> dict[str, Any]:
+        """Grow a private forest.
 
         Parameters
         ----------
@@ -149,6 +148,11 @@ class BaseLumberjack(BaseEstimator):
         domain : Domain
         encode_target : callable
             From the unit of soft labels to the encoded target.
+
+        Returns
+        -------
+        dict
+            The fitted attributes.
         """
         calibration = self._calibrate(domain, n_classes)
         split_seed, bits = noise.derive_keys(self.random_state)
@@ -173,10 +177,6 @@ class BaseLumberjack(BaseEstimator):
         )
         nodes, tree_offsets, leaf_offsets, leaf_counts, leaf_paths = grown
         released, votes, prior = release_leaves(leaf_counts, leaf_paths, calibration, bits, unit)
-        validate_data(self, X, y, skip_check_array=True)
-        if domain.named and hasattr(type(X), "columns"):
-            # Of the frames of newer libraries older versions of scikit-learn see no names.
-            self.feature_names_in_ = np.array(domain.feature_names, dtype=object)
         fitted = {
             "domain_": domain,
             "privacy_": report,
@@ -189,12 +189,22 @@ class BaseLumberjack(BaseEstimator):
         }
         if self.leaf == "counts":
             fitted["leaf_counts_"] = released
-        self.__dict__.pop("leaf_counts_", None)
+        return fitted
+
+    def _hold(self, X: Any, y: Any, fitted: dict[str, Any]) -> Self:
+        """Set all fitted attributes, and only then say so."""
+        domain = fitted["domain_"]
+        validate_data(self, X, y, skip_check_array=True)
+        if domain.named and hasattr(type(X), "columns"):
+            # Of the frames of newer libraries older versions of scikit-learn see no names.
+            self.feature_names_in_ = np.array(domain.feature_names, dtype=object)
+        for name in ("leaf_counts_", "class_weight_"):  # of an earlier fit with other parameters
+            self.__dict__.pop(name, None)
         self.__dict__.update(fitted)
         if self.verbose:
             from lumberjack import inspection
 
-            print(f"released {self.n_estimators} trees with {len(votes)} leaves")
+            print(f"released {self.n_estimators} trees with {len(self.leaf_votes_)} leaves")
             print(*(f"{line}\n" for line in inspection.advise(self)), sep="", end="")
         return self
 
@@ -314,22 +324,6 @@ class BaseLumberjack(BaseEstimator):
             return votes
 
         return self._predict_by_threads(X, work)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        charged = ledger.ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
-        return {**state, "ledger": charged, "format_version": FORMAT_VERSION}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        found = state.pop("format_version", None)
-        if found != FORMAT_VERSION:
-            raise ValueError(
-                f"this pickle has format version {found}, but lumberjack {privacy.version()} reads "
-                f"version {FORMAT_VERSION}; load it with the version of lumberjack that wrote it"
-            )
-        charged = ledger.ledger_from_pickle(state.get("ledger"))
-        super().__setstate__({**state, "ledger": charged})
 
     def apply(self, X: Any) -> np.ndarray:
         """Index of the leaf that each row falls into, in each tree.
@@ -625,15 +619,14 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         y = read_labels(y)
         domain = self._declare(X, y, classes=self.classes)
         weights = resolve_class_weight(self.class_weight, domain.classes, self.leaf)
-        self._fit(X, y, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
-        self.classes_ = domain.classes
-        self.__dict__.pop("class_weight_", None)
+        fitted = self._fit(X, y, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
+        fitted["classes_"] = domain.classes
         if isinstance(weights, str):
-            calibration: Any = self.privacy_.calibration  # of a forest, with counts
-            weights = balanced_weights(self.leaf_counts_, calibration.sigma_leaves)
+            calibration: Any = fitted["privacy_"].calibration  # of a forest, with counts
+            weights = balanced_weights(fitted["leaf_counts_"], calibration.sigma_leaves)
         if weights is not None:
-            self.class_weight_ = weights
-        return self
+            fitted["class_weight_"] = weights
+        return self._hold(X, y, fitted)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities: the mean of the leaves' votes, joined with the score's.
@@ -652,6 +645,21 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         probabilities = self._probabilities(X)
         weights = getattr(self, "class_weight_", None)
         return probabilities if weights is None else reweight(probabilities, weights)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the class probabilities.
+
+        Parameters
+        ----------
+        X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``; minus infinity where all leaves agree on another class.
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class.
@@ -858,7 +866,8 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         self._check_parameters()
         y = read_labels(y)
         domain = self._declare(X, y, target_bounds=self.target_bounds, regression=True)
-        return self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
+        fitted = self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
+        return self._hold(X, y, fitted)
 
     def _label_unit(self, calibration: Calibration, domain: Domain) -> int:
         """Steps of the scaled target in 1: as fine as the samplers allow (`guide.grid_steps`)."""

@@ -807,17 +807,30 @@ def ledger_from_pickle(ledger: Ledgers) -> Ledgers:
     return copy.copy(ledger)
 
 
+FORMAT_VERSION = 1  # of the pickles of estimators
+
+
 class LedgerPickling:
-    """Mixin of estimators with a parameter `ledger`: how it is pickled and copied."""
+    """Mixin of estimators with a parameter `ledger`: how they are pickled and copied.
+
+    Their pickles carry a format version, and one that this version does not know is refused.
+    """
 
     ledger: Ledgers
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()  # type: ignore[misc]  # of the estimator
         charged = ledger_to_pickle(self.ledger, fitted=hasattr(self, "privacy_"))
-        return {**state, "ledger": charged}
+        return {**state, "ledger": charged, "format_version": FORMAT_VERSION}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        found = state.pop("format_version", None)
+        if found != FORMAT_VERSION:
+            raise ValueError(
+                f"this pickle has format version {found}, but lumberjack {version()} reads "
+                f"version {FORMAT_VERSION}; load it with the version of lumberjack that wrote it"
+            )
         charged = ledger_from_pickle(state.get("ledger"))
         super().__setstate__({**state, "ledger": charged})  # type: ignore[misc]
 

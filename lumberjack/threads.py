@@ -122,7 +122,7 @@ def run_interruptibly(
         while not finished.wait(interval):
             if progress is not None:
                 progress.show()
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C, or what a handler of another signal raises
         stop[0] = 1
         finished.wait()
         raise

@@ -481,14 +481,14 @@ def test_wrong_labels(labels, error, parts):
     "labels, parts",
     [
         (with_canary(LABELS, CANARY_TEXT), ["not in classes"]),
-        (with_canary(LABELS, CANARY_NUMBER), ["not in classes"]),
+        (with_canary(LABELS, CANARY_NUMBER), ["numbers, which the classes are not"]),
         (with_canary(LABELS, None), ["missing label"]),
         (with_canary(LABELS, np.nan), ["missing label"]),
         (pd.Series(with_canary(LABELS, pd.NA)), ["missing label"]),
         (pd.Series([True, None] + [True] * (N_RECORDS - 2), dtype="boolean"), ["missing label"]),
         (pd.Series(with_canary(LABELS, CANARY_TEXT), dtype="category"), ["not in classes"]),
         (pd.Series(with_canary(LABELS, None), dtype="category"), ["missing label"]),
-        (with_canary(np.zeros(N_RECORDS), CANARY_NUMBER, float), ["not in classes"]),
+        (with_canary(np.zeros(N_RECORDS), CANARY_NUMBER, float), ["numbers, which the classes are not"]),
     ],
 )
 def test_labels_outside_the_classes(labels, parts):

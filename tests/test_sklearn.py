@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.datasets import make_classification
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
 from sklearn.frozen import FrozenEstimator
@@ -630,3 +631,33 @@ def test_only_declarations_are_new_to_a_pipeline_that_exists():
     changed = {"bounds": (-5, 5), "classes": [0, 1], "epsilon": 12.0}
     model = make_pipeline(LumberjackClassifier(n_estimators=10, n_jobs=1, verbose=0, **changed))
     assert model.fit(X, y).score(X, y) > 0.7
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda own: VotingClassifier([("own", own)]),
+        lambda own: StackingClassifier([("own", own)]),
+        lambda own: BaggingClassifier(own, n_estimators=2),
+    ],
+    ids=["voting", "stacking", "bagging"],
+)
+@pytest.mark.filterwarnings("ignore:random_state is given")  # by bagging
+def test_meta_estimators_that_encode_labels_need_encoded_classes(wrap):
+    rng = np.random.default_rng(0)
+    X = rng.random((400, 2))
+    y = np.where(X[:, 0] > 0.5, "yes", "no")
+    settings = {"n_estimators": 3, "epsilon": 5, "delta": 1e-3, "bounds": (0, 1)}
+    with pytest.raises(ValueError, match=r"encodes labels.*needs classes=\[0, 1\]"):
+        wrap(LumberjackClassifier(**settings, classes=["no", "yes"])).fit(X, y)
+    fitted = wrap(LumberjackClassifier(**settings, classes=[0, 1])).fit(X, y)
+    assert set(fitted.predict(X)) <= {"no", "yes"} and fitted.score(X, y) > 0.8
+
+
+def test_predict_log_proba():
+    X = np.random.default_rng(0).random((50, 2))
+    model = LumberjackClassifier(
+        2, epsilon=math.inf, threshold=1, splitter="random", bounds=(0, 1), classes=[0, 1]
+    ).fit(X, X[:, 0] > 0.5)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(model.predict_log_proba(X), np.log(model.predict_proba(X)))

@@ -1,7 +1,9 @@
 """Threads: how many, and what is shown while they run."""
 
 import re
+import signal
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -95,3 +97,24 @@ def test_the_result_of_the_kernel_comes_back():
 def test_wrong_numbers_of_jobs(n_jobs, error):
     with pytest.raises(error, match="n_jobs"):
         threads.count_threads(n_jobs)
+
+
+def test_whatever_a_signal_handler_raises_stops_the_work():
+    """Not only Ctrl-C: a handler of SIGTERM that exits must not wait for the end of a fit."""
+    stop = np.zeros(1, dtype=np.int32)
+
+    def leave(signum, frame):
+        raise SystemExit(7)
+
+    def work():
+        while not stop[0]:
+            time.sleep(0.001)
+
+    before = signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(SystemExit, match="7"):
+            threads.run_interruptibly(work, stop)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert stop[0] == 1
