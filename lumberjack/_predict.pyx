@@ -17,7 +17,7 @@ from lumberjack._tree cimport CATEGORICAL, MISSING_LEFT, Node, partition
 import numpy as np
 
 cdef enum:
-    BLOCK = 4096        # rows that go down a tree together
+    BLOCK = 8192        # rows that go down a tree together
     FEW = 6             # rows that walk alone from where they are
 
 # Where the rows of a right child end, while its left sibling is visited.

@@ -264,6 +264,7 @@ class Domain:
         table = read_table(X)
         draft = _draft(table, bounds, categories, categorical_features, rest="infer")
         target = _Target(None, None, [], [])
+        regression = regression or target_bounds is not None
         if y is not None or classes is not None or target_bounds is not None:
             if regression:
                 target_bounds = "infer" if target_bounds is None else target_bounds
@@ -652,11 +653,16 @@ class Domain:
         if isinstance(source, str) and source.lstrip().startswith("{"):
             text = source
         else:
-            text = Path(source).read_text(encoding="utf-8")
+            try:
+                text = Path(source).read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                raise ValueError("the file of the domain is not JSON: it is not UTF-8") from None
         try:
             declaration = json.loads(text, object_pairs_hook=_unique_keys)
         except json.JSONDecodeError as error:
             raise ValueError(f"the domain is not valid JSON: {error}") from None
+        except RecursionError:
+            raise ValueError("the domain is nested too deeply") from None
         return cls.from_dict(declaration, classes=classes, target_bounds=target_bounds)
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:
@@ -1064,12 +1070,13 @@ def _numbers_first(value: Any) -> tuple[bool, Any]:
 def _position(key: Any, positions: Mapping[Any, int], parameter: str, found: Container[int]) -> int:
     """Return the position of a column, by name or number, that a parameter names once."""
     if key not in positions:
+        names = [name for name in positions if isinstance(name, str)]
+        columns = listed(names, 20) if names else f"0 to {len(positions) - 1}"
         raise ValueError(
-            f"{parameter} names {key!r}, which is not a column of X; its columns are "
-            f"{listed([name for name in positions if isinstance(name, str)], 20)}"
+            f"{parameter} names {key!r}, which is not a column of X; its columns are {columns}"
         )
     if positions[key] in found:
-        raise ValueError(f"{parameter} names the column {key!r} twice, by name and by number")
+        raise ValueError(f"{parameter} names the column {key!r} twice")
     return positions[key]
 
 

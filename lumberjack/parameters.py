@@ -136,9 +136,10 @@ def resolve_class_weight(
         if not 0 < weight < np.inf:
             raise ValueError("class_weight must hold finite numbers above 0")
         weights[places[label]] = weight
-    if weights.max() > LARGEST_WEIGHT_RATIO * weights.min():
+    weights = weights / weights.max()
+    if weights.min() * LARGEST_WEIGHT_RATIO < 1:
         raise ValueError("class_weight holds weights more than 10^9 times apart")
-    return weights / weights.max()
+    return weights
 
 
 def read_weights(sample_weight: Any, n_records: int) -> np.ndarray | None:

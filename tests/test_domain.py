@@ -488,7 +488,7 @@ def test_wrong_labels(labels, error, parts):
         (pd.Series([True, None] + [True] * (N_RECORDS - 2), dtype="boolean"), ["missing label"]),
         (pd.Series(with_canary(LABELS, CANARY_TEXT), dtype="category"), ["not in classes"]),
         (pd.Series(with_canary(LABELS, None), dtype="category"), ["missing label"]),
-        (with_canary(np.zeros(N_RECORDS), CANARY_NUMBER, float), ["numbers, which the classes are not"]),
+        (with_canary(np.zeros(N_RECORDS), CANARY_NUMBER, float), ["numbers, which"]),
     ],
 )
 def test_labels_outside_the_classes(labels, parts):
@@ -1153,3 +1153,25 @@ def test_a_list_of_booleans_has_no_type_of_its_own():
         for X in ([[True], [False]], [[True], [False], [2]], [[True], [False], [None]])
     ]
     assert lower == [[-1.0]] * 3
+
+
+def test_columns_without_names_are_named_by_number():
+    for wrong, part in (([5], "its columns are 0 to 1$"), ([1, 1], "column 1 twice$")):
+        with pytest.raises(ValueError, match=part):
+            Domain.declare(np.zeros((3, 2)), [0, 1, 0], categorical_features=wrong, bounds=(0, 1))
+
+
+def test_target_bounds_make_a_domain_of_a_regression():
+    domain = Domain.from_frame(
+        pd.DataFrame({"a": [0.0, 1.0]}), [0.5, 0.5], bounds=(0, 1), target_bounds=(0, 2)
+    )
+    assert domain.target_bounds == (0, 2) and domain.classes is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe{}", b'{"a": ' + b"[" * 100_000], ids=["not UTF-8", "deep"]
+)
+def test_files_that_are_no_json_are_refused(tmp_path, content):
+    (tmp_path / "domain.json").write_bytes(content)
+    with pytest.raises(ValueError, match="domain"):
+        Domain.from_json(tmp_path / "domain.json")

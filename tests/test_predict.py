@@ -187,7 +187,7 @@ def test_a_forest_of_single_leaves():
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_probabilities_by_hand(n_classes, n_threads):
     rng = np.random.default_rng(n_classes)
-    votes = rng.random((9000, n_classes))  # more than two blocks
+    votes = rng.random((9000, n_classes))  # more than one block
     votes[::5] = 0
     votes[1::5, 0] = 0
     votes[2::5, 1:] = 0
