@@ -215,6 +215,13 @@ cdef int write_heavy(const Search *search, int32_t n_heavy, int32_t[::1] depths,
     return OK
 
 
+cdef check_status(int status):
+    """Raise what the kernel could only note."""
+    if status == OUT_OF_MEMORY:
+        raise MemoryError("no memory for the search: raise the threshold, or search fewer levels")
+    raise_status(status)
+
+
 def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] thresholds,
                      const double[::1] probabilities, bits, *, bint top_down=False,
                      const int64_t[::1] arities=None, bint lazy=True,
@@ -316,7 +323,7 @@ def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] t
                     find_heavy_top_down(&search)
                 else:
                     find_heavy(&search, n_levels + 1)
-        raise_status(search.status)
+        check_status(search.status)
         return collect(&search)
     finally:
         memset(&search.bits, 0, sizeof(search.bits))
@@ -329,5 +336,5 @@ cdef collect(const Search *search):
     depths, parents = (np.zeros(n_heavy, dtype=np.int32) for _ in range(2))
     parts, residuals = (np.zeros(n_heavy, dtype=np.int64) for _ in range(2))
     paths = np.zeros(n_heavy, dtype=np.uint64)
-    raise_status(write_heavy(search, n_heavy, depths, parents, parts, residuals, paths))
+    check_status(write_heavy(search, n_heavy, depths, parents, parts, residuals, paths))
     return depths, parents, parts, residuals, paths

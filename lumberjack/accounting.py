@@ -1231,11 +1231,11 @@ def _check_threshold(
 ) -> float:
     if threshold is None:
         return _default_threshold(unit, slack)
-    least = _default_threshold(unit, slack)
+    least = _default_threshold(unit, slack)  # told in full: rounded it would be refused, too
     threshold = _check_real("threshold", threshold, "a finite number", math.isfinite)
     if (threshold - unit) - slack < 0:
         raise ValueError(
-            f"threshold must be at least records_per_unit + slack = {least:.6g} for this epsilon "
+            f"threshold must be at least records_per_unit + slack = {least!r} for this epsilon "
             f"and delta, got {threshold!r}; use threshold=None for the smallest one, or {smaller}."
         )
     return threshold

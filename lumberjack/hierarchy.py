@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import ndtr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lumberjack import _hierarchy, accounting, ledger, noise, privacy
 from lumberjack.domain import PrivacyLeakWarning, warn_user
+from lumberjack.frames import as_array, is_pandas
 from lumberjack.parameters import check_choice, check_integer, check_real
 from lumberjack.threads import run_interruptibly
 
@@ -30,11 +32,14 @@ METHODS = ("binary_search", "top_down", "top_down_dense")
 # The samplers' error analysis (accounting.hierarchy_precision) is for trees up to this deep.
 MAX_HEIGHT = 1024
 
-RESERVED = ("depth", "count")  # columns of `to_frame` beside the levels
+RESERVED = ("depth", "count", "count_std")  # columns of `to_frame` beside the levels
 
 # Records and parts are numbered by 32 bits in the kernel.
 MAX_RECORDS = 2**31 - 1
 MAX_ARITY = 2**31 - 1
+
+# Where empty prefixes are tested, a heavy path costs a node of 40 bytes for every part of a level.
+MAX_DENSE_NODES = 2**25
 
 SEEDED = (
     "random_state is given: the noise can be recomputed by anyone who knows it, so this result "
@@ -81,7 +86,7 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
         The search, or a baseline to compare it with: "top_down" tests level by level, with noise
         sqrt(height / (2 rho)) instead of sqrt((1 + floor(log2 height)) / (2 rho)).
         "top_down_dense" tests empty prefixes, too, and so needs no slack; it needs `bit_length` or
-        `arities`, and a `threshold`.
+        `arities` of at most 2^25 in all, and a `threshold`.
     count_share : float, default=0.25
         Share of the budget (of mu^2) for noisy counts; 0 releases none.
     records_per_unit : int, default=1
@@ -98,13 +103,16 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
     heavy_ : list
         The heavy prefixes, depth-first in the order of their parts: a rooted subtree. The first
         is the root, the empty prefix, which holds all records and is always there. For integer
-        keys a prefix is a pair (bits as a number, how many); for text it is text, else a tuple.
+        keys a prefix is a pair (bits as a number, how many); for text it is text, else a tuple. As
+        text the root and a first part that is empty look alike, ``""``: `depths_` tells them apart.
     depths_ : int32 array of shape (n_heavy,)
         Length of each prefix in levels.
     parents_ : int32 array of shape (n_heavy,)
         Position of each prefix's parent in `heavy_`; -1 for the root.
     counts_ : float64 array of shape (n_heavy,) or None
         Estimated counts, unbiased; they can be negative.
+    counts_std_ : float64 array of shape (n_heavy,) or None
+        Standard deviation of each count's noise, in records; it follows from the prefixes.
     level_names_ : tuple of str
         Names of the levels, for arrays, frames and tuples.
     height_ : int
@@ -200,7 +208,9 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
             One path a record: integers of shape (n_records,) with `bit_length`; integers of shape
             (n_records, n_levels) with `arities`; text with `separator`; or, with none of these, a
             frame or array whose columns are the levels, or tuples. Parts are text or integers. A
-            path may be shorter than others; in a frame or a tuple it ends at a missing part.
+            path may be shorter than others; in a frame, an array or a tuple it ends at a missing
+            part, so that there floats that are whole numbers stand for integers. Keys and text can
+            be a frame of one column.
         y : None
             Ignored; here for scikit-learn.
 
@@ -217,6 +227,7 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
             A ledger has too little left for this fit (a ValueError, too).
         """
         self._check_parameters()
+        paths = self._read_form(paths)
         kind = self._declare(paths)
         calibration = accounting.calibrate_hierarchy(
             self.epsilon,
@@ -239,15 +250,16 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
         # Between here and the noise everything is private. Attributes are set only at the end, so
         # that a fit that fails or is interrupted leaves nothing half done.
         depths, parents, parts, residuals, keys = search(words, layout, calibration, arities, bits)
-        counts = None
+        counts = deviations = None
         sigma = calibration.sigma_counts
         if sigma is not None:
-            counts = release_counts(residuals, depths, parents, keys, sigma, bits)
+            counts, deviations = release_counts(residuals, depths, parents, keys, sigma, bits)
         fitted = {
             "heavy_": kind.spell(depths, parents, parts),
             "depths_": depths,
             "parents_": parents,
             "counts_": counts,
+            "counts_std_": deviations,
             "level_names_": kind.names,
             "height_": kind.height,
             "bit_length_": kind.bit_length,
@@ -268,7 +280,9 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
         pandas.DataFrame or polars.DataFrame
             For integer keys "prefix" (its bits as a number) and "low" and "high", the first and
             last key that have it; for text "prefix"; else one column for each level, missing below
-            the end of the prefix. Then "depth", and "count" if there are counts.
+            the end of the prefix. Then "depth", and "count" and "count_std" if there are counts.
+            Integers that 64 bits do not hold are objects in pandas and text in polars, where text
+            that is no valid Unicode is escaped; so are such names of columns.
 
         Raises
         ------
@@ -287,9 +301,11 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
         columns["depth"] = self.depths_
         if self.counts_ is not None:
             columns["count"] = self.counts_
-        if backend == "pandas":
-            columns = {name: _for_pandas(own, library) for name, own in columns.items()}
-        return library.DataFrame(columns)
+            columns["count_std"] = self.counts_std_
+        convert = _for_pandas if backend == "pandas" else _for_polars
+        return library.DataFrame(
+            {_utf8(name): convert(own, library) for name, own in columns.items()}
+        )
 
     def _columns(self) -> dict[str, Any]:
         """The columns that tell the prefixes."""
@@ -319,10 +335,23 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
         if self.threshold is not None:
             check_real("threshold", self.threshold)
 
+    def _read_form(self, paths: Any) -> Any:
+        """The paths in a form that the kinds read; refused is what has not one for each record."""
+        if not _is_frame(paths):
+            return _one_for_each_record(paths)
+        _check_frame(paths)
+        for name in ("bit_length", "separator"):
+            if getattr(self, name) is not None:
+                if len(paths.columns) != 1:
+                    raise ValueError(
+                        f"with {name} the paths are a single column, but the frame has "
+                        f"{len(paths.columns)}: give the column that holds them"
+                    )
+                return _column_of(paths, 0)
+        return paths
+
     def _declare(self, paths: Any) -> Keys | Digits | Parts:
         """The kind of the paths: what parameters and columns tell, no values."""
-        if hasattr(type(paths), "collect"):
-            raise TypeError("paths is a lazy frame: give paths.collect()")
         kinds = ("bit_length", "arities", "separator")
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) > 1:
@@ -355,6 +384,12 @@ class HierarchicalHeavyHitters(ledger.LedgerPickling, BaseEstimator):
             raise ValueError(
                 "threshold is too low: more empty prefixes would pass on each level than on the "
                 "one above; use a larger threshold"
+            )
+        if int(kind.arities.sum()) > MAX_DENSE_NODES:
+            raise ValueError(
+                'method="top_down_dense" makes a node for every empty prefix, too, and arities of '
+                f'more than {MAX_DENSE_NODES} in all are too many for it: use method="top_down", '
+                "or smaller arities"
             )
         return kind.arities
 
@@ -409,7 +444,7 @@ def release_counts(
     keys: np.ndarray,
     sigma: float,
     bits: noise.SystemBits | noise.SeededBits,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Noisy counts of the heavy nodes, from two queries that `accounting.count_noise` balances.
 
     Parameters
@@ -426,7 +461,8 @@ def release_counts(
 
     Returns
     -------
-    float64 array of shape (n_heavy,)
+    counts, deviations : float64 arrays of shape (n_heavy,)
+        The estimates, and the standard deviations of their noise, in records.
     """
     words = bits.draw("counts", keys, 2)
     own_noise, residual_noise = accounting.count_noise(sigma, int(depths.max()))
@@ -435,12 +471,13 @@ def release_counts(
         np.add.at(own, parents[level], own[level])
     own += noise.rounded_gaussian(words[:, 0], own_noise)
     residuals = residuals + noise.rounded_gaussian(words[:, 1], residual_noise)
-    return combine_counts(own, residuals, depths, parents)
+    counts, deviations = combine_counts(own, residuals, depths, parents)
+    return counts, sigma * deviations
 
 
 def combine_counts(
     own: np.ndarray, residuals: np.ndarray, depths: np.ndarray, parents: np.ndarray
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Least-squares estimate of the counts of a tree from noisy counts and noisy residuals.
 
     Two passes, as in Hay, Rastogi, Miklau, Suciu (2010), "Boosting the accuracy of differentially
@@ -455,13 +492,15 @@ def combine_counts(
 
     Returns
     -------
-    float64 array of shape (n_heavy,)
+    counts, deviations : float64 arrays of shape (n_heavy,)
+        The estimates, and the standard deviations of their noise where that of a single count
+        which is worth both queries is 1.
 
     Examples
     --------
     >>> depths, parents = np.array([0, 1, 1]), np.array([-1, 0, 0])
     >>> combine_counts(np.array([10, 5, 4]), np.array([1, 5, 4]), depths, parents)
-    array([10.,  5.,  4.])
+    (array([10.,  5.,  4.]), array([1.57..., 1.01..., 1.01...]))
     """
     levels = _by_depth(depths)
     own_noise, residual_noise = accounting.count_noise(1.0, len(levels) - 1)
@@ -477,8 +516,10 @@ def combine_counts(
             np.add.at(variance_below, parents[level], variance[level])
     for level in levels[1:]:
         above = parents[level]
-        found[level] += (found[above] - below[above]) * (variance[level] / variance_below[above])
-    return found
+        gain = variance[level] / variance_below[above]
+        found[level] += gain * (found[above] - below[above])
+        variance[level] -= gain**2 * (variance_below[above] - variance[above])
+    return found, np.sqrt(variance)
 
 
 def _by_depth(depths: np.ndarray) -> list[np.ndarray]:
@@ -604,7 +645,7 @@ class Keys:
 
     def pack(self, paths: Any, seeded: bool) -> tuple[np.ndarray, Layout]:
         """Packed and sorted paths, and their layout."""
-        keys, bits = _key_array(paths), self.bit_length
+        keys, bits = _integer_array(paths, 1), self.bit_length
         if len(keys) and (keys.min() < 0 or keys.max() > (1 << bits) - 1):
             raise ValueError(
                 f"keys must lie between 0 and 2^bit_length - 1, with bit_length={bits}: give a "
@@ -628,8 +669,8 @@ class Digits:
     bit_length: int | None = None
 
     def __init__(self, arities: int | Sequence[int], height: int | None, paths: Any) -> None:
-        shape = np.shape(_digit_array(paths))
-        columns = shape[1] if len(shape) == 2 else None
+        shape = _integer_array(paths, 2).shape
+        columns = shape[1] if len(shape) == 2 else None  # an empty list has none
         own = _read_arities(arities, height if columns is None else columns)
         if columns is not None and len(own) != columns:
             raise ValueError(
@@ -641,7 +682,7 @@ class Digits:
 
     def pack(self, paths: Any, seeded: bool) -> tuple[np.ndarray, Layout]:
         """Packed and sorted paths, and their layout."""
-        digits = _digit_array(paths)
+        digits = _integer_array(paths, 2)
         layout = make_layout([max(1, int(arity - 1).bit_length()) for arity in self.arities])
         return pack_columns(self._checked_columns(digits), len(digits), layout), layout
 
@@ -728,12 +769,15 @@ class Tuples(Parts):
 
     def split(self, paths: Any) -> list:
         """The paths as a list of tuples or lists."""
-        paths = _as_list(paths)
+        paths = list(paths)
         if not all(issubclass(kind, tuple | list | np.ndarray) for kind in set(map(type, paths))):
             raise TypeError(
                 "paths must be tuples of parts; declare bit_length for integer keys, arities for "
                 "an array of digits, separator for text"
             )
+        arrays = (path for path in paths if isinstance(path, np.ndarray))
+        if any(path.ndim != 1 or isinstance(path, np.ma.MaskedArray) for path in arrays):
+            raise TypeError("paths that are arrays must have one dimension and no mask")
         return paths
 
 
@@ -751,9 +795,9 @@ class Text(Tuples):
 
     def split(self, paths: Any) -> list:
         """The parts of every text; an empty one has none."""
-        paths = _as_list(paths)
+        paths = list(paths)
         if not all(issubclass(kind, str) for kind in set(map(type, paths))):
-            raise TypeError("paths must be text, as a separator is given")
+            raise TypeError("paths must be text, none missing, as a separator is given")
         if not self.separator:
             return paths
         return [path.split(self.separator, self.height) if path else () for path in paths]
@@ -782,12 +826,7 @@ class Columns(Parts):
     def columns(self, paths: Any) -> Iterator[Any]:
         """The parts of each level."""
         for j in range(self.height):
-            if not _is_frame(paths):
-                yield paths[:, j]
-            elif hasattr(paths, "iloc"):
-                yield _column_values(paths.iloc[:, j])
-            else:
-                yield _column_values(paths[paths.columns[j]])
+            yield _column_values(_column_of(paths, j)) if _is_frame(paths) else _whole(paths[:, j])
 
 
 # Reading parts ------------------------------------------------------------------------------------
@@ -797,47 +836,97 @@ def _is_frame(paths: Any) -> bool:
     return hasattr(type(paths), "columns")
 
 
+def _check_frame(paths: Any) -> None:
+    if hasattr(type(paths), "collect"):
+        raise TypeError("paths is a lazy frame: give paths.collect()")
+    if not is_pandas(paths) and not hasattr(paths, "get_column"):
+        raise TypeError(
+            f"paths is a {type(paths).__name__}, which is not read: give a frame of pandas or "
+            "polars, such as paths.to_pandas()"
+        )
+
+
+def _column_of(frame: Any, j: int) -> Any:
+    return frame.iloc[:, j] if is_pandas(frame) else frame[frame.columns[j]]
+
+
 def _column_values(column: Any) -> Any:
     """A column of a frame as an array of integers, or a list."""
     values = column.to_numpy()
-    return values if values.dtype.kind in "iu" else column.to_list()
+    if values.dtype.kind in "iu":
+        return values
+    listed = column.to_list()
+    # Integers of polars are floats as an array only, if some are missing.
+    return _whole(values) if any(isinstance(own, float) for own in listed) else listed
 
 
-def _as_list(paths: Any) -> list:
-    if isinstance(paths, str | bytes | Mapping) or not hasattr(paths, "__iter__"):
-        raise TypeError(f"paths must be one path for each record, got {type(paths).__name__}")
-    return list(paths)
+def _whole(values: np.ndarray) -> Any:
+    """Floats as integers if they are, None where NaN; else, and other types, as they came.
+
+    In pandas and NumPy a column of integers has floats once a part is missing.
+    """
+    if values.dtype.kind != "f":
+        return values
+    present = values[~np.isnan(values)]
+    exact = 2.0 ** (np.finfo(values.dtype).nmant + 1)  # above, other integers were rounded to these
+    if not ((np.abs(present) < exact) & (present == np.trunc(present))).all():
+        return values
+    return [None if value != value else int(value) for value in values.tolist()]
 
 
-def _key_array(paths: Any) -> np.ndarray:
-    """Integer keys as an array of integers."""
-    keys = np.asarray(paths)
-    if keys.ndim != 1:
-        raise ValueError(f"keys must be an array of shape (n_records,), got {keys.ndim} dimensions")
-    if len(keys) == 0:
-        return np.zeros(0, dtype=np.uint64)
-    if keys.dtype.kind not in "iu":  # beyond int64, NumPy makes floats or objects of a list
-        listed = paths.tolist() if isinstance(paths, np.ndarray) else list(paths)
-        if not all(map(_is_integer_type, set(map(type, listed)))):
-            raise TypeError("keys must be integers, as bit_length is given")
-        keys = np.array(listed, dtype=object)
-    return keys
-
-
-def _digit_array(paths: Any) -> np.ndarray:
-    """Digits as an array of integers; an empty list has no columns."""
-    try:
-        digits = np.asarray(paths)
-    except ValueError:
-        digits = None
-    if digits is None or (digits.ndim != 2 and digits.size):
-        raise ValueError(
-            "digits must be an array of shape (n_records, n_levels), all paths of one length; for "
-            "paths of several lengths give tuples, and height instead of arities"
+def _one_for_each_record(paths: Any) -> Any:
+    """An array, list or the like with one path for each record."""
+    if issparse(paths):
+        raise TypeError("paths is a sparse matrix: give paths.toarray()")
+    if hasattr(paths, "to_pylist"):  # of pyarrow
+        paths = paths.to_pylist()
+    one_path = isinstance(paths, str | bytes | Mapping) or getattr(paths, "ndim", 1) == 0
+    if one_path or isinstance(paths, Set) or not hasattr(paths, "__iter__"):
+        raise TypeError(
+            f"paths must be one path for each record, got {type(paths).__name__}: give a list"
         )
-    if digits.dtype.kind not in "iu" and digits.size:
-        raise TypeError("digits must be integers, as arities is given")
-    return digits
+    if isinstance(paths, np.ma.MaskedArray):  # missing where masked
+        return paths.filled(np.nan) if paths.dtype.kind == "f" else as_array(paths, "paths")
+    return paths if isinstance(paths, list) or hasattr(paths, "__array__") else list(paths)
+
+
+def _integer_array(paths: Any, ndim: int) -> np.ndarray:
+    """Keys (one dimension) or digits (two) as an array of integers."""
+    what, shape, declared = (
+        ("keys", "(n_records,)", "bit_length"),
+        (
+            "digits",
+            "(n_records, n_levels), all paths of one length (for several give tuples, and height "
+            "instead of arities)",
+            "arities",
+        ),
+    )[ndim - 1]
+    wrong_type = f"{what} must be integers, none missing, as {declared} is given"
+    if isinstance(paths, list) and any(isinstance(own, np.ma.MaskedArray) for own in paths):
+        raise TypeError(wrong_type)  # of a list of them, NumPy would lose the masks
+    try:
+        array = np.asarray(paths)
+    except ValueError:  # ragged
+        array = None
+    if array is None or (array.ndim != ndim and array.size):
+        raise ValueError(f"{what} must be an array of shape {shape}")
+    if array.size == 0:
+        return np.zeros(array.shape, dtype=np.uint64)
+    if array.dtype.kind in "Of":  # beyond int64, NumPy makes floats or objects of integers
+        array = _objects(paths)
+        if all(map(_is_integer_type, set(map(type, array.ravel().tolist())))):
+            return array
+    if array.dtype.kind not in "iu":
+        raise TypeError(wrong_type)
+    return array
+
+
+def _objects(paths: Any) -> np.ndarray:
+    """An array of objects in which no integer has become a float."""
+    if not _is_frame(paths):
+        return np.asarray(paths, dtype=object)
+    columns = (_column_of(paths, j) for j in range(len(paths.columns)))
+    return np.stack([np.asarray(column, dtype=object) for column in columns], axis=1)
 
 
 def _read_arities(arities: Any, n_levels: int | None) -> list[int]:
@@ -879,10 +968,11 @@ def _encode_parts(values: Any, name: str, alphabet: frozenset | None) -> tuple[n
         codes, table = (positions + 1).astype(np.int32), distinct.tolist()
     else:
         values = values.tolist() if isinstance(values, np.ndarray) else values
-        present = sorted(_check_parts(values, name))
-        numbers = {part: code for code, part in enumerate(present, 1)}
+        present = _check_parts(values, name)
+        table = sorted({_plain(part) for part in present})
+        codes_of = {part: code for code, part in enumerate(table, 1)}
+        numbers = {part: codes_of[_plain(part)] for part in present}
         codes = np.fromiter((numbers.get(v, 0) for v in values), np.int32, len(values))
-        table = [str(part) if isinstance(part, str) else int(part) for part in present]
     if alphabet is not None and not alphabet.issuperset(table):
         raise ValueError(f"a part of {name} is not in alphabet: add it, or leave alphabet out")
     return codes, table
@@ -899,12 +989,18 @@ def _check_parts(values: Collection, name: str) -> set:
             value != value for value in values if isinstance(value, kind)
         )
         if not not_a_number:
+            remedy = 'integers to the dtype "Int64"' if "float" in kind.__name__ else "them"
             raise TypeError(
-                f"parts of {name} must be text or integers, got {kind.__name__}: convert them"
+                f"parts of {name} must be text or integers, got {kind.__name__}: convert {remedy}"
             )
     if text and integers:
         raise TypeError(f"parts of {name} must be all text or all integers: convert them to text")
     return {value for value in set(values) if type(value) in text | integers}
+
+
+def _plain(part: Any) -> Any:
+    """The value of a part, also of a member of an enumeration or a scalar of NumPy."""
+    return str.__str__(part) if isinstance(part, str) else int(part)
 
 
 def _read_alphabet(alphabet: Collection | None, height: int) -> list[frozenset | None]:
@@ -928,7 +1024,7 @@ def _alphabet_set(parts: Iterable) -> frozenset:
     parts = list(parts)
     if not all(isinstance(part, str) or _is_integer_type(type(part)) for part in parts):
         raise TypeError("alphabet must hold text or integers")
-    return frozenset(parts)
+    return frozenset(map(_plain, parts))
 
 
 def _public_names(table: list) -> np.ndarray:
@@ -979,7 +1075,34 @@ def _for_pandas(values: Any, pandas: Any) -> Any:
     """A column as pandas should have it: integers stay integers where some are missing."""
     if isinstance(values, np.ndarray):
         return values
-    if any(isinstance(value, int) for value in values):
-        dtype = "UInt64" if max(v for v in values if v is not None) > 2**63 - 1 else "Int64"
-        return pandas.array(values, dtype=dtype)
-    return pandas.Series(values, dtype=object if all(v is None for v in values) else None)
+    present = [value for value in values if value is not None]
+    if any(isinstance(value, int) for value in present):
+        dtype = _integer_dtype(present)
+        return pandas.array(values, dtype=dtype) if dtype else pandas.Series(values, dtype=object)
+    plain = present and all(value == _utf8(value) for value in present)
+    return pandas.Series(values, dtype=None if plain else object)
+
+
+def _for_polars(values: Any, polars: Any) -> Any:
+    """A column as polars should have it; what it cannot hold becomes text."""
+    if isinstance(values, np.ndarray):
+        return values
+    present = [value for value in values if value is not None]
+    if any(isinstance(value, int) for value in present):
+        dtype = _integer_dtype(present)
+        if dtype:
+            return polars.Series(values, dtype=getattr(polars, dtype))
+    return [None if value is None else _utf8(str(value)) for value in values]
+
+
+def _integer_dtype(values: list[int]) -> str | None:
+    """The type of 64 bits that holds the values, if one does."""
+    low, high = min(values), max(values)
+    if low >= -(2**63) and high < 2**63:
+        return "Int64"
+    return "UInt64" if low >= 0 and high < 2**64 else None
+
+
+def _utf8(text: str) -> str:
+    """Text with halves of surrogate pairs, which columns of text cannot hold, spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -55,11 +55,11 @@ class Mechanism:
         The mechanism: "Gaussian sums of the guide", "thresholded Gaussian tests",
         "rounded Gaussian counts" or "exponential choice of a class".
     queries_per_unit : int
-        In how many of its answers one unit takes part, at most.
+        In how many of its answers one unit takes part, at most, or in the one that `noise` is of.
     noise : float
         Standard deviation of the noise in records; for the exponential mechanism its epsilon per
-        leaf. The sums of the guide, and the counts of a hierarchy, are told as the one that is
-        worth the same.
+        leaf. The sums of the guide, and the counts of a hierarchy, of which a record is in several
+        with more noise, are told as the single one that is worth the same.
     share : float
         Share of the budget.
     mu : float
@@ -74,7 +74,7 @@ class Mechanism:
     >>> for mechanism in search.privacy_.mechanisms:
     ...     print(mechanism)
     structure (75%): thresholded Gaussian tests, noise 11.21 records, a unit is in at most 5
-    counts (25%): rounded Gaussian counts, noise 8.68 records, a unit is in at most 1
+    counts (25%): rounded Gaussian counts, worth one of noise 8.68 records that a unit changes by 1
     """
 
     part: str
@@ -86,14 +86,17 @@ class Mechanism:
     rho: float
 
     def __str__(self) -> str:
+        mechanism = f"{self.part} ({self.share:.0%}): {self.name}"
+        if self.part in ("guide", "counts"):
+            return (
+                f"{mechanism}, worth one of noise {self.noise:.4g} records "
+                f"that a unit changes by {self.queries_per_unit}"
+            )
         if self.name == CHOICE:
             noise = f"epsilon {self.noise:.4g} a leaf"
         else:
             noise = f"noise {self.noise:.4g} records"
-        return (
-            f"{self.part} ({self.share:.0%}): {self.name}, {noise}, "
-            f"a unit is in at most {self.queries_per_unit}"
-        )
+        return f"{mechanism}, {noise}, a unit is in at most {self.queries_per_unit}"
 
 
 class DpEvent(NamedTuple):

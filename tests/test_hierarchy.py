@@ -1,12 +1,14 @@
 """Heavy hitters of hierarchies: the search against an oracle, counts, input, leaks, real data."""
 
 import contextlib
+import enum
 import importlib.util
 import itertools
 import json
 import math
 import pickle
 import signal
+import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -19,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import HEAVY, NaiveBits, NaiveTree
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from test_heavy_hitters import UnseededBits, chi_square_p_value, noisy_table, padded_table
@@ -366,6 +369,7 @@ def test_forms_of_the_same_paths_give_the_same_result():
     expected = exact(3, height=2).fit(paths)
     frame = pd.DataFrame(paths, columns=["first", "second"])
     categories = frame.astype("category")
+    masked = np.ma.array(frame.fillna("?"), mask=frame.isna())
     for own in (frame, categories, frame.astype("string"), frame.astype(object)):
         model = exact(3).fit(own)
         assert model.heavy_ == expected.heavy_
@@ -374,7 +378,7 @@ def test_forms_of_the_same_paths_give_the_same_result():
     text = exact(3, height=2, separator=">").fit([">".join(filter(None, path)) for path in paths])
     assert text.heavy_ == [">".join(prefix) for prefix in expected.heavy_]
     array = np.array(paths, dtype=object)
-    assert exact(3).fit(array).heavy_ == expected.heavy_
+    assert exact(3).fit(array).heavy_ == exact(3).fit(masked).heavy_ == expected.heavy_
     assert expected.level_names_ == exact(3).fit(array).level_names_ == ("level_1", "level_2")
 
 
@@ -382,12 +386,14 @@ def test_forms_of_the_same_paths_give_the_same_result():
 def test_forms_of_the_same_digits_give_the_same_result(dtype):
     digits = np.random.default_rng(0).integers(0, 3, (200, 4)).astype(dtype)
     by_columns = exact(5).fit(digits)
-    if dtype is not object:
-        assert exact(5, arities=3).fit(digits).heavy_ == by_columns.heavy_
-        assert exact(5, arities=[3] * 4).fit(np.asfortranarray(digits)).heavy_ == by_columns.heavy_
+    assert exact(5, arities=3).fit(digits).heavy_ == by_columns.heavy_
+    assert exact(5, arities=[3] * 4).fit(np.asfortranarray(digits)).heavy_ == by_columns.heavy_
     assert exact(5, height=4).fit(list(map(tuple, digits.tolist()))).heavy_ == by_columns.heavy_
     nullable = pd.DataFrame(digits.astype(int)).astype("Int64")
-    assert exact(5).fit(nullable).heavy_ == by_columns.heavy_
+    mixed = pd.DataFrame(digits.astype(int)).astype({0: np.uint64})  # floats as one array
+    for frame in (nullable, mixed):
+        assert exact(5).fit(frame).heavy_ == by_columns.heavy_
+        assert exact(5, arities=3).fit(frame).heavy_ == by_columns.heavy_
 
 
 def test_nullable_integers_end_a_path_where_they_are_missing():
@@ -396,6 +402,73 @@ def test_nullable_integers_end_a_path_where_they_are_missing():
     assert model.heavy_ == [(), (2020,), (2020, 1)] and model.counts_.tolist() == [5, 5, 3]
     model = exact(2).fit(frame.astype({"month": object}))
     assert model.counts_.tolist() == [5, 5, 3]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pd.DataFrame,
+        lambda columns: pd.DataFrame(columns).to_numpy(),
+        lambda columns: np.ma.masked_invalid(pd.DataFrame(columns).to_numpy()),
+    ],
+)
+def test_integers_that_are_floats_for_a_missing_one_are_integers(form):
+    model = exact(1).fit(form({"year": [2020.0, math.nan, 2020], "month": [1, 1, math.nan]}))
+    assert model.heavy_ == [(), (2020,), (2020, 1)] and model.counts_.tolist() == [3, 2, 1]
+    assert {type(part) for prefix in model.heavy_ for part in prefix} == {int}
+
+
+@pytest.mark.parametrize("value", [0.5, math.inf, 2.0**53])
+def test_other_floats_are_refused(value):
+    # From 2^53 on a float can be the rounded form of several integers.
+    for paths in (pd.DataFrame({"a": [value, None]}), np.array([[value]])):
+        with pytest.raises(TypeError, match='level 1 must be .* got float: .* dtype "Int64"'):
+            exact(1).fit(paths)
+    assert exact(1).fit(np.array([[2.0**53 - 1]])).heavy_[1] == (2**53 - 1,)
+
+
+def test_large_integers_of_polars_stay_exact_beside_missing_ones():
+    polars = pytest.importorskip("polars")
+    model = exact(1).fit(polars.DataFrame({"a": [2**60 + 1, None]}))
+    assert model.heavy_ == [(), (2**60 + 1,)]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_of_one_column_is_that_column(library):
+    frame = pytest.importorskip(library).DataFrame
+    text = exact(2, separator="/", height=2).fit(frame({"path": ["shop/books"] * 3}))
+    assert text.heavy_ == ["", "shop", "shop/books"] and text.counts_.tolist() == [3, 3, 3]
+    assert exact(2, bit_length=2).fit(frame({"key": [3, 3]})).heavy_ == [(0, 0), (1, 1), (3, 2)]
+    for declared in ({"separator": "/", "height": 2}, {"bit_length": 2}):
+        with pytest.raises(ValueError, match="single column, but the frame has 2"):
+            exact(2, **declared).fit(frame({"a": [1], "b": [1]}))
+
+
+def test_the_members_of_enumerations_are_their_values():
+    class Colour(str, enum.Enum):  # noqa: UP042  # its str() is "Colour.RED"
+        RED = "red"
+
+    class Size(enum.IntEnum):
+        SMALL = 1
+
+    paths = [(Colour.RED, Size.SMALL), ("red", 1), (np.str_("red"), np.int8(1))]
+    for alphabet in (None, ["red", 1], [Colour.RED, Size.SMALL]):
+        model = exact(3, height=2, alphabet=alphabet).fit(paths)
+        assert model.heavy_ == [(), ("red",), ("red", 1)]
+        assert list(map(type, model.heavy_[2])) == [str, int]
+    assert exact(1, height=1, separator="/").fit([Colour.RED]).heavy_ == ["", "red"]
+
+
+def test_any_iterable_will_do_that_keeps_repeats():
+    pyarrow = pytest.importorskip("pyarrow")
+    for keys in (iter([3, 3]), {"a": 3, "b": 3}.values(), (3, 3), pyarrow.array([3, 3])):
+        assert exact(2, bit_length=2).fit(keys).counts_.tolist() == [2, 2, 2]
+    assert exact(2, height=1).fit(("a",) for _ in range(2)).heavy_ == [(), ("a",)]
+
+
+def test_depths_tell_the_root_from_an_empty_first_part():
+    model = exact(1, separator="/", height=2).fit(["/a", "", "x"])
+    assert model.heavy_ == ["", "", "/a", "x"] and model.depths_.tolist() == [0, 1, 2, 1]
 
 
 def test_a_part_below_a_missing_one_does_not_count():
@@ -476,8 +549,10 @@ def test_counts_are_joined_by_least_squares(name):
     design = np.concatenate([summing / own_noise, np.eye(len(parents)) / residual_noise])
     answers = np.concatenate([own / own_noise, residuals / residual_noise])
     expected = summing @ np.linalg.lstsq(design, answers, rcond=None)[0]
-    found = hierarchy.combine_counts(own, residuals, depths, parents)
+    found, deviations = hierarchy.combine_counts(own, residuals, depths, parents)
     assert found == pytest.approx(expected, rel=1e-9)
+    covariance = summing @ np.linalg.inv(design.T @ design) @ summing.T
+    assert deviations == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -487,10 +562,12 @@ def test_counts_are_unbiased_and_their_noise_is_as_documented(name):
     keys, bits, sigma = np.arange(len(parents), dtype=np.uint64), UnseededBits(0), 20.0
     runs = np.array(
         [
-            hierarchy.release_counts(residuals, depths, parents, keys, sigma, bits)
+            hierarchy.release_counts(residuals, depths, parents, keys, sigma, bits)[0]
             for _ in range(2000)
         ]
     )
+    deviations = hierarchy.release_counts(residuals, depths, parents, keys, sigma, bits)[1]
+    assert runs.std(axis=0) == pytest.approx(deviations, rel=0.1)
     variance = runs.var(axis=0) / sigma**2
     bias = np.abs(runs.mean(axis=0) - summing @ residuals)
     assert (bias < 5 * sigma * np.sqrt(variance / len(runs))).all()
@@ -522,15 +599,17 @@ def test_counts_are_the_documented_queries_and_free_to_leave_out():
     _, _, summing = tree_of(model.parents_)
     words = noise.derive_keys(0)[1].draw("counts", hashes, 2)
     own_noise, residual_noise = accounting.count_noise(sigma, 16)
-    expected = hierarchy.combine_counts(
+    expected, deviations = hierarchy.combine_counts(
         summing @ residuals + noise.rounded_gaussian(words[:, 0], own_noise),
         residuals + noise.rounded_gaussian(words[:, 1], residual_noise),
         model.depths_,
         model.parents_,
     )
     assert model.counts_ == pytest.approx(expected, rel=1e-12)
+    assert model.counts_std_ == pytest.approx(sigma * deviations, rel=1e-12)
     without = fit(HierarchicalHeavyHitters(2.0, 1e-6, count_share=0, **declared), keys)
-    assert without.counts_ is None and "count" not in without.to_frame()
+    assert without.counts_ is None and without.counts_std_ is None
+    assert not {"count", "count_std"} & set(without.to_frame())
     assert without.privacy_.threshold < model.privacy_.threshold
 
 
@@ -560,7 +639,7 @@ def test_frame_of_keys():
     model = exact(2, bit_length=8).fit([5, 5, 200])
     frame = model.set_params(bit_length=9).to_frame()  # that of the fit counts
     last = frame.iloc[-1]
-    assert frame.columns.tolist() == ["prefix", "low", "high", "depth", "count"]
+    assert frame.columns.tolist() == ["prefix", "low", "high", "depth", "count", "count_std"]
     assert (last["prefix"], last["low"], last["high"], last["depth"]) == (5, 5, 5, 8)
     assert (frame["low"][0], frame["high"][0]) == (0, 255)
     assert (frame["count"] == [3] + [2] * 8).all()
@@ -574,12 +653,13 @@ def test_frame_of_64_bits_ends_at_the_last_key():
 def test_frames_of_columns_text_and_tuples():
     table = pd.DataFrame({"year": [2020, 2020, 2021], "place": ["a", "a", "b"]})
     frame = exact(2).fit(table).to_frame()
-    assert frame.columns.tolist() == ["year", "place", "depth", "count"]
+    assert frame.columns.tolist() == ["year", "place", "depth", "count", "count_std"]
     assert frame["year"].tolist() == [pd.NA, 2020, 2020] and frame["place"].isna().sum() == 2
     frame = exact(2, separator="/", height=2).fit(["a/b", "a/c"]).to_frame()
     assert frame["prefix"].tolist() == ["", "a"] and frame["count"].tolist() == [2, 2]
     frame = exact(9, height=2).fit([("a", "b")]).to_frame()
-    assert frame.columns.tolist() == ["level_1", "level_2", "depth", "count"] and len(frame) == 1
+    assert frame.columns.tolist() == ["level_1", "level_2", "depth", "count", "count_std"]
+    assert len(frame) == 1
 
 
 def test_frame_of_polars():
@@ -592,6 +672,34 @@ def test_frame_of_polars():
     assert frame["year"].to_list() == [None, 2020, 2020]
     keys = exact(2, bit_length=64).fit(polars.Series([2**64 - 1] * 2, dtype=polars.UInt64))
     assert keys.to_frame("polars")["low"][-1] == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "dtype"),
+    [
+        ([10**40], "String"),
+        ([-5, 2**63], "String"),
+        ([-(2**63) - 1], "String"),
+        ([-(2**63), 2**63 - 1], "Int64"),
+        ([5, 2**64 - 1], "UInt64"),
+    ],
+)
+def test_frames_hold_integers_of_any_size(parts, dtype):
+    polars = pytest.importorskip("polars")
+    model = exact(1, height=1).fit([(part,) for part in parts])
+    assert model.to_frame()["level_1"].tolist()[1:] == parts
+    column = model.to_frame("polars")["level_1"]
+    assert column.dtype == getattr(polars, dtype)
+    assert column[0] is None and list(map(int, column[1:])) == parts
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars"])
+def test_frames_hold_text_that_is_no_unicode(backend):
+    pytest.importorskip(backend)
+    names = pd.Index(["\ud801"], dtype=object)
+    table = pd.DataFrame([["\ud800"]], columns=names, dtype=object)
+    column = exact(1).fit(table).to_frame(backend)["\\ud801"].to_list()
+    assert column == [None, "\ud800" if backend == "pandas" else "\\ud800"]
 
 
 def test_a_frame_needs_a_fit_and_a_library(monkeypatch):
@@ -623,6 +731,17 @@ SECRET = 918273
         ({"bit_length": 32}, [True, False], TypeError, "keys must be integers"),
         ({"bit_length": 32}, [3, None], TypeError, "keys must be integers"),
         ({"bit_length": 32}, [[SECRET]], ValueError, "shape"),
+        ({"bit_length": 32}, [[SECRET, 1], [SECRET]], ValueError, "keys must be an array of shape"),
+        ({"bit_length": 32}, {SECRET, 1}, TypeError, "one path for each record, got set"),
+        ({"bit_length": 32}, {SECRET: 1}, TypeError, "one path for each record, got dict"),
+        ({"bit_length": 32}, np.array(SECRET), TypeError, "one path for each record"),
+        (
+            {"bit_length": 32},
+            np.array(["2020-01-01"], "M8[ns]"),
+            TypeError,
+            "keys must be integers",
+        ),
+        ({"bit_length": 32}, np.ma.array([SECRET, 1], mask=[1, 0]), TypeError, "none missing"),
         ({"bit_length": 65}, [1], ValueError, "bit_length must be from 1 to 64"),
         ({"bit_length": 0}, [1], ValueError, "bit_length must be"),
         ({"bit_length": 8.0}, [1], TypeError, "bit_length must be an integer"),
@@ -636,6 +755,10 @@ SECRET = 918273
         ({"arities": 4}, [[1, 2], [SECRET]], ValueError, "all paths of one length"),
         ({"arities": 4}, [1, 2], ValueError, "shape"),
         ({"arities": 4}, [[1.5, 2]], TypeError, "digits must be integers"),
+        ({"arities": 4}, np.ma.array([[SECRET, 1]], mask=[[1, 0]]), TypeError, "none missing"),
+        ({"arities": 4}, [np.ma.array([SECRET, 1], mask=[1, 0])], TypeError, "none missing"),
+        ({"arities": 4}, csr_matrix([[1, 2]]), TypeError, "sparse matrix: give paths.toarray"),
+        ({"arities": 4}, np.array([[1, None]]), TypeError, "digits must be integers"),
         ({"arities": [4, "x"]}, [[1, 2]], TypeError, "arities must be an integer"),
         ({"arities": 0}, [[1, 2]], ValueError, "arities must be from 1"),
         ({"arities": "44"}, [[1, 2]], TypeError, "arities must be an integer, or a sequence"),
@@ -644,6 +767,9 @@ SECRET = 918273
         # tuples, text and columns
         ({}, [("a", "b")], ValueError, "height must be given"),
         ({"height": 2}, [918273], TypeError, "bit_length for integer keys"),
+        ({"height": 2}, [np.array(SECRET)], TypeError, "must have one dimension"),
+        ({"height": 2}, [np.zeros((2, 2), int)], TypeError, "must have one dimension"),
+        ({"height": 2}, [np.ma.array([SECRET], mask=[1])], TypeError, "and no mask"),
         ({"height": 2}, "918273", TypeError, "one path for each record, got str"),
         ({"height": 2}, 918273, TypeError, "one path for each record, got int"),
         ({"height": 2}, ["a/b"], TypeError, "separator for text"),
@@ -668,6 +794,7 @@ SECRET = 918273
         ({}, pd.DataFrame(), ValueError, "at least one level"),
         ({}, pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "names of the columns"),
         ({}, pd.DataFrame({"count": [1]}), ValueError, "names of the columns"),
+        ({}, pd.DataFrame({"count_std": [1]}), ValueError, "names of the columns"),
         ({"height": 0}, [("a",)], ValueError, "height must be from 1 to 1024"),
         ({"height": 2000}, [("a",)], ValueError, "height must be from 1 to 1024"),
         ({}, np.zeros((1, 1025), dtype=int), ValueError, "at most 1024 levels"),
@@ -691,6 +818,12 @@ SECRET = 918273
             "threshold is too low",
         ),
         (
+            {"arities": 2**30, "method": "top_down_dense", "threshold": 1e6},
+            [[1]],
+            ValueError,
+            "are too many for it",
+        ),
+        (
             {"height": 2, "method": "top_down_dense", "threshold": 100},
             [("a",)],
             ValueError,
@@ -707,6 +840,43 @@ def test_what_does_not_fit_is_refused_without_a_value(declared, paths, error, me
         chain.append(chain[-1].__cause__ or chain[-1].__context__)
     assert not any("918273" in str(own) for own in chain)
     assert not learned(model)
+
+
+def test_a_frame_of_another_library_is_refused():
+    pyarrow = pytest.importorskip("pyarrow")
+    for declared in ({}, {"bit_length": 32}, {"separator": "/", "height": 1}):
+        with pytest.raises(TypeError, match="paths is a Table, .* paths.to_pandas") as caught:
+            HierarchicalHeavyHitters(**declared).fit(pyarrow.table({"a": [SECRET]}))
+        assert "918273" not in str(caught.value)
+
+
+def test_the_least_threshold_is_told_as_one_that_is_accepted():
+    for height in (8, 20, 33):
+        model = HierarchicalHeavyHitters(1.0, 1e-6, bit_length=height, threshold=2)
+        with pytest.raises(ValueError, match="threshold must be at least") as caught:
+            model.fit([1])
+        told = float(str(caught.value).split("slack = ")[1].split()[0])
+        assert model.set_params(threshold=told).fit([1]).privacy_.threshold == told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+def test_too_little_memory_for_the_search_is_an_error_of_its_own():
+    program = """
+import resource
+import numpy as np
+from lumberjack import HierarchicalHeavyHitters
+model = HierarchicalHeavyHitters(
+    1.0, 1e-6, arities=2**24, method="top_down_dense", threshold=1e6, random_state=None
+)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+try:
+    model.fit(np.zeros((10, 1), dtype=int))
+except MemoryError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "no memory for the search: raise the threshold" in done.stdout, done.stderr
 
 
 def test_a_lazy_frame_is_refused():
@@ -752,7 +922,9 @@ def test_the_report_tells_the_mechanisms_and_is_verified(method, count_share, un
     assert privacy.verify(PrivacyReport.from_json(report.to_json())).holds
     assert "is heavy half the time" in str(report)
     if count_share:
-        assert "counts (40%): rounded Gaussian counts" in str(report)
+        sigma = report.calibration.sigma_counts
+        told = f"worth one of noise {sigma:.4g} records that a unit changes by {unit}\n"
+        assert f"counts (40%): rounded Gaussian counts, {told}" in str(report)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -852,8 +1024,8 @@ def test_dense_tests_let_empty_prefixes_pass_as_often_as_they_should():
 
 CANARY = "canary-quetzal"
 PUBLIC = {
-    "heavy_", "depths_", "parents_", "counts_", "level_names_", "height_", "bit_length_",
-    "privacy_",
+    "heavy_", "depths_", "parents_", "counts_", "counts_std_", "level_names_", "height_",
+    "bit_length_", "privacy_",
 }  # fmt: skip
 
 
@@ -883,7 +1055,7 @@ def test_without_the_prefixes_the_pickle_does_not_depend_on_the_records():
     pickles = set()
     for keys in (KEYS, [3], [], [15] * 9999):
         model = fit(guaranteed(random_state=0), keys)
-        for name in ("heavy_", "depths_", "parents_", "counts_"):
+        for name in ("heavy_", "depths_", "parents_", "counts_", "counts_std_"):
             delattr(model, name)
         pickles.add(pickle.dumps(model))
     assert len(pickles) == 1
@@ -907,7 +1079,7 @@ def test_the_pickle_does_not_tell_which_objects_the_records_shared():
 
 def test_arrays_are_exact_and_own_their_memory():
     model = guaranteed().fit(KEYS)
-    for array in (model.depths_, model.parents_, model.counts_):
+    for array in (model.depths_, model.parents_, model.counts_, model.counts_std_):
         assert array.base is None and array.flags.c_contiguous
         assert array.shape == (len(model.heavy_),)
 

@@ -270,7 +270,7 @@ def test_the_guide_is_a_mechanism():
     assert guide.mu == report.calibration.mu_guide and guide.rho == guide.mu**2 / 2
     assert guide.noise == 2 / guide.mu and guide.share == 0.25
     assert [own.part for own in rest] == ["structure", "leaves"]
-    assert "guide (25%): Gaussian sums of the guide" in str(report)
+    assert "guide (25%): Gaussian sums of the guide, worth one of noise" in str(report)
     fitted = report_of(splitter="guided")
     assert [own.part for own in fitted.mechanisms] == ["guide", "structure", "leaves"]
     assert privacy.verify(fitted, n_features=2, n_classes=2).holds
