@@ -23,6 +23,7 @@ import numpy as np
 from sklearn.metrics import r2_score, roc_auc_score
 
 from lumberjack import (
+    Domain,
     LumberjackClassifier,
     LumberjackRegressor,
     PrivacyLeakWarning,
@@ -127,8 +128,9 @@ def run_fit(args: argparse.Namespace) -> None:
     train, test = split_records(len(y), args.test_fraction, args.random_state)
     with library_errors(), account or nullcontext():
         fit_watched(model, X[train], y[train], args)
+        # What was paid for is kept, whatever becomes of the score.
+        files.write_model(args.out, model, args.target, args.missing)
         score = score_text(model, X[test], y[test]) if args.test_fraction else None
-    files.write_model(args.out, model, args.target, args.missing)
     if score:
         print(f"test {score} ({TEST_SCORE})")
     print(model.privacy_)
@@ -204,8 +206,25 @@ def read_training(args: argparse.Namespace) -> tuple[Any, Any, files.Declaration
             "--domain FILE.json (for a target that is a number, see --regression); or take "
             "--infer-domain, which is outside the guarantee"
         )
+    X = files.read_features(table, domain.kinds)
     y = files.read_column(table[args.target], domain.target_kind)
-    return files.read_features(table, domain.kinds), y, domain
+    check_records(X, y, domain)
+    return X, y, domain
+
+
+def check_records(X: Any, y: Any, domain: files.Declaration) -> None:
+    """Refuse records that a fit or a score would refuse, before any budget is spent.
+
+    What is inferred here is thrown away: the fit infers from its own records, and warns.
+    """
+    with library_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        found = Domain.declare(X, y, **domain.parameters, regression=domain.regression)
+        found.encode(X)
+        if domain.regression:
+            found.read_target(y)
+        else:
+            found.encode_classes(y)
 
 
 def split_records(
@@ -227,16 +246,17 @@ def split_records(
 def score_text(model: Any, X: Any, y: Any) -> str:
     """Return the scores of a model as text: accuracy and, of two classes, AUC; or R^2.
 
-    An active ledger records that they were looked at.
+    An active ledger records that they were looked at. A label that the model does not know, as it
+    was read from other records, counts as wrong.
     """
     if ledger.record_exact_score(None, type(model).__name__):
         warnings.warn(ledger.EXACT_SCORE, PrivacyLeakWarning, stacklevel=2)
     if isinstance(model, LumberjackRegressor):
-        return f"R^2 {r2_score(y, model.predict(X)):.4f}"
+        return f"R^2 {r2_score(model.domain_.read_target(y), model.predict(X)):.4f}"
     probabilities = model.predict_proba(X)
-    codes = model.domain_.encode_classes(y)
+    codes = model.domain_.encode_classes(y, allow_unknown=True)
     text = f"accuracy {np.mean(probabilities.argmax(axis=1) == codes):.4f}"
-    if len(model.classes_) == 2 and len(set(codes)) == 2:
+    if len(model.classes_) == 2 and set(codes.tolist()) == {0, 1}:
         text += f", AUC {roc_auc_score(codes, probabilities[:, 1]):.4f}"
     return text
 
@@ -269,14 +289,20 @@ def run_predict(args: argparse.Namespace) -> None:
 
 
 def predict_columns(model: Any, X: Any, target: str, proba: bool) -> dict[str, list[Any]]:
-    """Return the predictions as columns."""
+    """Return the predictions as columns, whose names must differ."""
     if isinstance(model, LumberjackRegressor):
         return {target: model.predict(X).tolist()}
     probabilities = model.predict_proba(X)
     columns = {target: model.classes_[probabilities.argmax(axis=1)].tolist()}
     if proba:
         for label, column in zip(model.classes_.tolist(), probabilities.T.tolist(), strict=True):
-            columns[f"probability of {label}"] = column
+            name = f"probability of {label}"
+            if name in columns:
+                raise CommandError(
+                    f"--proba would write two columns named {name!r}: rename the target of the "
+                    "table and fit again, or leave out --proba"
+                )
+            columns[name] = column
     return columns
 
 

@@ -19,11 +19,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lumberjack import _guide, _tree
-from lumberjack.domain import Domain
+from lumberjack.accounting import Calibration
+from lumberjack.domain import FLOAT32_MAX, Domain
 from lumberjack.forest import LumberjackClassifier, LumberjackRegressor
 from lumberjack.guide import Guide, Score, score_count
 from lumberjack.leaves import SCORE_VOTE, SMALLEST_PROBABILITY
-from lumberjack.privacy import PrivacyReport, guarantee_text, version
+from lumberjack.privacy import PrivacyReport, guarantee_text, list_mechanisms, version
 
 __all__ = ["ShapExplainer", "from_json", "shap_explainer", "to_json", "to_onnx"]
 
@@ -50,6 +51,15 @@ LARGEST_COMPRESSION = 1100
 LIKELY_COMPRESSION = 100
 SMALL = 2**24
 
+# The parameters of the guarantee, which the calibration tells, too.
+GUARANTEE = (
+    "epsilon", "delta", "n_estimators", "max_depth", "leaf", "accounting", "records_per_unit",
+)  # fmt: skip
+
+PARTS = ("guide", "structure", "leaves")
+# What is infinite in a calibration with an infinite epsilon.
+WITHOUT_NOISE = {"epsilon", "mu_guide", "epsilon_leaf"}
+
 MISSING_INTEGER = -(2**63)  # missing in a column of whole numbers of an ONNX graph
 MAX_LEAVES = 2**24  # of a tree: their numbers pass through 32-bit floats of an ONNX graph
 
@@ -69,7 +79,8 @@ def to_json(
 
     All that the model learned comes back from `from_json` to the last bit. Not written are
     `random_state`, which would undo the noise of a seeded fit, and `ledger`: a model that is read
-    has None for both. ``privacy_`` still tells that a fit was seeded.
+    has None for both. ``privacy_`` still tells that a fit was seeded. Parameters of the guarantee
+    that were changed after the fit are written as they were in it.
 
     Parameters
     ----------
@@ -89,9 +100,11 @@ def to_json(
 
     Raises
     ------
+    TypeError
+        The model is no forest, or `metadata` is no dict.
     ValueError
-        Part of the domain was read from the data, or a parameter or the metadata cannot be told in
-        JSON.
+        Part of the domain was read from the data, a parameter was changed after the fit to what
+        no fit takes, or a parameter or the metadata cannot be told in JSON.
 
     See Also
     --------
@@ -122,12 +135,17 @@ def to_json(
         "guide": None if model.guide_ is None else write_guide(model.guide_),
         "forest": write_nodes(model.nodes_),
         "leaves": write_leaves(model),
-        "metadata": {} if metadata is None else dict(metadata),
+        "metadata": {} if metadata is None else metadata,
     }
+    if not isinstance(data["metadata"], Mapping):
+        raise TypeError(f"metadata must be a dict, got {type(metadata).__name__}")
     try:
-        return json.dumps(data, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        # Keys that are no text become text, and may then be there twice.
+        told = json.dumps(dict(data["metadata"]), allow_nan=False)
+        data["metadata"] = json.loads(told, object_pairs_hook=unique_keys)
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the metadata cannot be told in JSON: {error}") from None
+    return json.dumps(data, allow_nan=False)
 
 
 def from_json(text: str | bytes, *, return_metadata: bool = False) -> Any:
@@ -177,7 +195,7 @@ def from_json(text: str | bytes, *, return_metadata: bool = False) -> Any:
         model, metadata = read_model(data), of_type(data["metadata"], dict, "metadata")
     except KeyError as error:
         raise ValueError(f"{damaged}: {error} is missing") from None
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{damaged}: {error}") from None
     return (model, metadata) if return_metadata else model
 
@@ -216,9 +234,11 @@ def read_model(data: dict[str, Any]) -> Forest:
     n_classes = 2 if domain.classes is None else len(domain.classes)
     guide = None if data["guide"] is None else read_guide(data["guide"], domain, n_classes)
     n_scores = 0 if guide is None else guide.score.n_scores
-    nodes, tree_offsets, leaf_offsets = read_nodes(data["forest"], domain, n_scores)
     model = kind(**read_parameters(data["parameters"], domain, kind))
     model._check_parameters()
+    nodes, tree_offsets, leaf_offsets = read_nodes(
+        data["forest"], domain, n_scores, model.max_depth
+    )
     fitted = {
         "domain_": domain,
         "privacy_": privacy,
@@ -234,19 +254,78 @@ def read_model(data: dict[str, Any]) -> Forest:
     if domain.classes is not None:
         fitted["classes_"] = domain.classes
     model.__dict__.update(fitted)
+    check_report(model)
     return model
 
 
-# Parameters and domain
+# Parameters, report and domain
+
+
+def changed_parameters(model: Forest) -> dict[str, Any]:
+    """The parameters that differ from what the report of the fit tells, as it tells them."""
+    report = model.privacy_
+    told = {
+        **{name: getattr(report.calibration, name) for name in GUARANTEE},
+        "splitter": "random" if model.guide_ is None else "guided",
+    }
+    if math.isinf(report.epsilon):
+        del told["delta"]  # not used
+    return {name: own for name, own in told.items() if not same_value(getattr(model, name), own)}
+
+
+def same_value(value: Any, told: Any) -> bool:
+    """Whether a parameter is what a report tells, but for the type of a number."""
+    return float(value) == told if isinstance(value, Real) else value == told
+
+
+def check_report(model: Forest) -> None:
+    """Refuse a report that is not that of the model, or whose numbers make no noise.
+
+    Whether its claim holds is not checked.
+    """
+    report = model.privacy_
+    noise = report.calibration
+    if not isinstance(noise, Calibration):
+        raise ValueError("its privacy report is not that of a forest")
+    if changed := changed_parameters(model):
+        raise ValueError(f"parameters and privacy differ in {min(changed)}")
+    for name in ("epsilon", "delta", "accounting", "records_per_unit", "threshold", "slack"):
+        if getattr(report, name) != getattr(noise, name):
+            raise ValueError(f"privacy and its calibration differ in {name}")
+    has_noise = noise.epsilon < math.inf
+    for name, value in vars(noise).items():
+        if not has_noise and name in WITHOUT_NOISE and value == math.inf:
+            continue
+        if isinstance(value, int | float) and not abs(value) <= LARGEST:
+            raise ValueError(f"{name} of the calibration is outside its range")
+    positive = (noise.epsilon, noise.delta, noise.sigma_tests, noise.sigma_leaves)
+    if has_noise and any(value is not None and value <= 0 for value in positive):
+        raise ValueError("epsilon, delta and noise of the calibration are not positive")
+    has_counts = noise.leaf == "counts"
+    if {has_counts} != {noise.sigma_leaves is not None, hasattr(model, "leaf_counts_")}:
+        raise ValueError("only leaves with counts have counts, and noise of counts")
+    if (noise.mu_guide > 0) != (model.guide_ is not None):
+        raise ValueError("only guided splits have a guide, and a budget for it")
+    if tuple(name for name, _ in noise.budget_shares) != PARTS:
+        raise ValueError(f"budget_shares are not those of {', '.join(PARTS)}")
+    expected, told = (
+        [(own.part, own.name, own.queries_per_unit) for own in mechanisms]
+        for mechanisms in (list_mechanisms(noise), report.mechanisms)
+    )
+    if told != expected:
+        raise ValueError("the mechanisms are not those of the calibration")
 
 
 def write_parameters(model: Forest) -> dict[str, Any]:
     """Parameters as plain data, without those that are secret or declare the domain."""
-    return {
+    parameters = model.get_params(deep=False) | changed_parameters(model)
+    data = {
         name: plain(value, name)
-        for name, value in model.get_params(deep=False).items()
+        for name, value in parameters.items()
         if name not in DECLARATIONS | SECRETS
     }
+    type(model)(**parameters)._check_parameters()  # as `read_model` will
+    return data
 
 
 def read_parameters(data: dict[str, Any], domain: Domain, kind: type[Forest]) -> dict[str, Any]:
@@ -327,7 +406,7 @@ def write_nodes(nodes: np.ndarray) -> dict[str, Any]:
 
 
 def read_nodes(
-    data: dict[str, Any], domain: Domain, n_scores: int
+    data: dict[str, Any], domain: Domain, n_scores: int, max_depth: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The nodes as the kernels read them, which check nothing, and the starts of trees and leaves.
 
@@ -337,6 +416,8 @@ def read_nodes(
         From `write_nodes`, or from a stranger.
     domain : Domain
     n_scores : int
+    max_depth : int
+        Levels that may be split. What reads the paths of a tree needs memory for each level.
 
     Returns
     -------
@@ -359,6 +440,7 @@ def read_nodes(
     if (of_category != np.floor(of_category)).any():
         raise ValueError("threshold of a category is no whole number")
     tree_offsets, right = tree_structure(is_split)
+    check_depth(is_split, tree_offsets, right, max_depth)
     nodes = np.zeros(len(feature), dtype=_tree.NODE_DTYPE)
     nodes["feature"], nodes["right"] = feature, right
     nodes["threshold"][is_split] = threshold
@@ -409,6 +491,27 @@ def tree_structure(is_split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     right = leaf_number
     right[split] = left_end + 1 - starts[split]
     return tree_offsets, right
+
+
+def check_depth(
+    is_split: np.ndarray, tree_offsets: np.ndarray, right: np.ndarray, max_depth: int
+) -> None:
+    """Refuse trees with splits on more than `max_depth` levels.
+
+    Parameters
+    ----------
+    is_split : bool array of shape (n_nodes,)
+    tree_offsets, right : int64 arrays
+        From `tree_structure`.
+    max_depth : int
+    """
+    starts = np.repeat(tree_offsets[:-1], np.diff(tree_offsets))
+    level = tree_offsets[:-1]
+    for _ in range(max_depth):
+        level = level[is_split[level]]
+        level = np.concatenate([level + 1, starts[level] + right[level]])
+    if is_split[level].any():
+        raise ValueError("a tree is deeper than max_depth")
 
 
 def write_leaves(model: Forest) -> dict[str, Any]:
@@ -618,8 +721,8 @@ def to_onnx(model: Forest, *, missing_category: str = "", allow_inferred: bool =
         onnx, which is optional, is not installed.
     ValueError
         Part of the domain was read from the data; a column has both text and numbers as
-        categories, or `missing_category` as one; or the name of a column cannot be that of an
-        input.
+        categories, or `missing_category` as one; the name of a column cannot be that of an
+        input; or the types of ONNX cannot hold a class, a category or a bound of the target.
 
     Notes
     -----
@@ -661,6 +764,7 @@ def to_onnx(model: Forest, *, missing_category: str = "", allow_inferred: bool =
     (['low', 'high'], (2, 2))
     """
     check_exportable(model, allow_inferred)
+    check_onnx_values(model.domain_, missing_category)
     graph = OnnxGraph()
     table = add_inputs(graph, model.domain_, missing_category)
     values = graph.add("Cast", table, to=graph.types.DOUBLE)
@@ -682,6 +786,46 @@ def to_onnx(model: Forest, *, missing_category: str = "", allow_inferred: bool =
             "privacy_report": report.to_json(),
         }
     )
+
+
+def check_onnx_values(domain: Domain, missing_category: str) -> None:
+    """Refuse names, classes, categories and bounds of the target that no graph can hold."""
+    classes = [] if domain.classes is None else domain.classes.tolist()
+    texts = {
+        "name of a column": domain.feature_names,
+        "category": [value for own in domain.categories for value in own or ()],
+        "class": classes,
+        "missing_category": [missing_category],
+    }
+    for what, values in texts.items():
+        if not all(is_unicode(value) for value in values if isinstance(value, str)):
+            raise ValueError(
+                f"a {what} has a surrogate, which is no character: ONNX cannot hold it; rename it "
+                "and fit again"
+            )
+    if any(isinstance(own, int) and not -(2**63) <= own < 2**63 for own in classes):
+        raise ValueError(
+            "a class is beyond the 64-bit integers of ONNX; declare text or smaller numbers, and "
+            "fit again"
+        )
+    if max(map(abs, domain.target_bounds or [0])) > FLOAT32_MAX:
+        raise ValueError(
+            "target_bounds are beyond the 32-bit floats of the output; declare the target in a "
+            "larger unit, and fit again"
+        )
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be told in UTF-8.
+
+    >>> is_unicode("\N{WATER WAVE}"), is_unicode("\\ud83c")
+    (True, False)
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class OnnxGraph:
@@ -1086,6 +1230,8 @@ def shap_explainer(model: Forest, background: Any, **options: Any) -> ShapExplai
     ------
     ImportError
         shap, which is optional, is not installed.
+    TypeError
+        The model is no forest.
 
     Notes
     -----
@@ -1110,13 +1256,15 @@ def shap_explainer(model: Forest, background: Any, **options: Any) -> ShapExplai
     ... )  # doctest: +SKIP
     True
     """
+    if not isinstance(model, tuple(ESTIMATORS.values())):
+        raise TypeError(f"only {' and '.join(ESTIMATORS)} can be explained")
+    check_is_fitted(model)
     try:
         import shap
     except ImportError:
         raise ImportError(
             "shap_explainer needs shap: python -m pip install 'lumberjack-dp[shap]'"
         ) from None
-    check_is_fitted(model)
     codes = model.domain_.encode(background, layout="rows").astype(np.float64)
     masker = shap.maskers.Independent(codes)
     # SHAP skips what a change by less than 1e-5 of a value would do; a threshold may lie between.

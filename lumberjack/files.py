@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from lumberjack import Domain, PrivacyLedger, export
+from lumberjack.domain import FORMAT_VERSION
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +159,10 @@ def choose_features(table: pd.DataFrame, path: Path, target: str, drop: list[str
             )
     if target in drop:
         raise CommandError(f"{target!r} is both the target and dropped")
-    return [name for name in table.columns if name != target and name not in drop]
+    features = [name for name in table.columns if name != target and name not in drop]
+    if not features:
+        raise CommandError(f"no column of {path} is left to predict {target!r} from")
+    return features
 
 
 def read_features(table: pd.DataFrame, kinds: Mapping[str, str]) -> pd.DataFrame:
@@ -304,6 +308,11 @@ def read_declarations(path: Path, target: str) -> dict[str, Any]:
     entries = read_json(path, "a domain file")
     if not isinstance(entries.get("version"), int):
         return entries
+    if entries["version"] != FORMAT_VERSION:
+        raise CommandError(
+            f"{path} has the version {entries['version']} of a domain file; this lumberjack reads "
+            f"version {FORMAT_VERSION}"
+        )
     features, inferred = entries.get("features"), entries.get("inferred")
     if inferred:
         raise CommandError(

@@ -359,9 +359,7 @@ class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
             ``indicator[:, n_nodes_ptr[t]:n_nodes_ptr[t + 1]]`` is tree t.
         """
         leaves = self.apply(X)
-        indicators = [
-            sparse.csr_array(path_matrix(tree))[leaves[:, t]] for t, tree in enumerate(self.trees_)
-        ]
+        indicators = [path_matrix(tree, leaves[:, t]) for t, tree in enumerate(self.trees_)]
         return sparse.csr_matrix(sparse.hstack(indicators)), self.tree_offsets_.copy()
 
     @property

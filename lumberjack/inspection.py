@@ -26,7 +26,7 @@ from lumberjack import accounting, privacy
 from lumberjack.domain import PrivacyLeakWarning
 from lumberjack.leaves import SCORE_VOTE
 from lumberjack.parameters import check_integer
-from lumberjack.trees import Tree, path_matrix
+from lumberjack.trees import Tree, split_levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -255,7 +255,7 @@ class _TreeView:
     def _number(self, value: float, low: float, high: float) -> str:
         decimals = self._decimals
         if decimals is None:
-            step = max((float(high) - float(low)) / 1000, np.finfo(np.float32).tiny)
+            step = max((float(high) - float(low)) / 1000, float(np.finfo(np.float32).tiny))
             # Less a little, as bounds are rounded to 32 bits.
             decimals = max(0, math.ceil(-math.log10(step) - 1e-6))
         return f"{value:.{decimals}f}"
@@ -274,8 +274,14 @@ def _score_names(model: Forest) -> list[str]:
 def _sum_upwards(tree: Tree, leaf_values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values of all nodes, each the sum of the leaves below, and how many leaves these are."""
     is_leaf = tree.leaf >= 0
-    below = path_matrix(tree)[is_leaf].T
-    return below @ leaf_values[tree.leaf[is_leaf]], below @ np.ones(is_leaf.sum())
+    values = np.zeros((len(is_leaf), leaf_values.shape[1]), dtype=leaf_values.dtype)
+    values[is_leaf] = leaf_values[tree.leaf[is_leaf]]
+    n_leaves = is_leaf.astype(np.float64)
+    for splits in reversed(split_levels(tree)):
+        left, right = tree.children_left[splits], tree.children_right[splits]
+        values[splits] = values[left] + values[right]
+        n_leaves[splits] = n_leaves[left] + n_leaves[right]
+    return values, n_leaves
 
 
 # Picture of a tree --------------------------------------------------------------------------------
@@ -495,6 +501,8 @@ class PrivacyBudgetDisplay:
         if not self.report.epsilon < math.inf:
             raise ValueError("epsilon is infinite: there is no noise and no budget to show")
         total = math.fsum(own.rho for own in self.report.mechanisms)
+        if not 0 < total < math.inf:
+            raise ValueError("the report tells of no budget: its rho is not positive and finite")
         return {own.part: own.rho / total for own in self.report.mechanisms}
 
     @property
@@ -1052,10 +1060,12 @@ def advise(model: Forest, n_records: int | None = None) -> list[str]:
     ]
     if report.epsilon == math.inf:
         return [*lines, "Without noise any threshold will do: give a smaller one."]
+    changes = [f"  {change}" for change in _changes(model)]
+    if changes:
+        changes.insert(0, "What tau would be with one change, all else equal:")
     return [
         *lines,
-        "What tau would be with one change, all else equal:",
-        *(f"  {change}" for change in _changes(model)),
+        *changes,
         "Another fit on the same records spends its own epsilon and delta beside this one's.",
     ]
 
@@ -1085,9 +1095,13 @@ def _changes(model: Forest) -> Iterator[str]:
     if c.threshold > least * (1 + 1e-9):
         yield f"threshold=None: {_count(least)}"
     for changes in _candidates(c):
+        try:
+            threshold = _threshold_with(model, changes)
+        except ValueError:
+            continue  # no noise can be calibrated so, as with an epsilon beyond finite precision
         settings = ", ".join(f"{name}={_setting(value)}" for name, value in changes.items())
         caution = "".join(CAUTIONS.get(name, "") for name in changes)
-        yield f"{settings}: {_count(_threshold_with(model, changes))}{caution}"
+        yield f"{settings}: {_count(threshold)}{caution}"
 
 
 def _candidates(calibration: Calibration) -> Iterator[dict[str, Any]]:

@@ -53,20 +53,31 @@ def read_tree(nodes: np.ndarray, votes: np.ndarray) -> Tree:
     )
 
 
-def path_matrix(tree: Tree) -> sparse.csr_array:
-    """Sparse matrix whose row i marks node i and its ancestors."""
+def split_levels(tree: Tree) -> list[np.ndarray]:
+    """The split nodes of each level, from the root down."""
+    levels = []
+    nodes = np.zeros(1, dtype=np.int64)
+    while len(nodes := nodes[tree.children_left[nodes] >= 0]):
+        levels.append(nodes)
+        nodes = np.concatenate([tree.children_left[nodes], tree.children_right[nodes]])
+    return levels
+
+
+def path_matrix(tree: Tree, nodes: np.ndarray | None = None) -> sparse.csr_array:
+    """Sparse matrix whose row i marks the node ``nodes[i]``, by default i, and its ancestors."""
     n_nodes = len(tree.feature)
     parents = np.full(n_nodes, -1)
     for children in (tree.children_left, tree.children_right):
         split = np.flatnonzero(children >= 0)
         parents[children[split]] = split
-    rows, columns, current = [], [], np.arange(n_nodes)
-    nodes = np.arange(n_nodes)
-    while len(nodes):
-        rows.append(nodes)
+    current = np.arange(n_nodes) if nodes is None else nodes
+    n_rows = len(current)
+    rows, columns, own = [], [], np.arange(n_rows)
+    while len(own):
+        rows.append(own)
         columns.append(current)
         current = parents[current]
-        nodes, current = nodes[current >= 0], current[current >= 0]
+        own, current = own[current >= 0], current[current >= 0]
     places = np.concatenate(rows), np.concatenate(columns)
     ones = np.ones(len(places[0]), dtype=np.int64)
-    return sparse.csr_array((ones, places), shape=(n_nodes, n_nodes))
+    return sparse.csr_array((ones, places), shape=(n_rows, n_nodes))

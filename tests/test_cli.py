@@ -12,10 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lumberjack import Domain, PrivacyLedger, __version__, accounting, arguments, cli, export, files
+from lumberjack import (
+    Domain,
+    HierarchicalHeavyHitters,
+    PrivacyLedger,
+    __version__,
+    accounting,
+    arguments,
+    cli,
+    export,
+    files,
+)
 from lumberjack.parameters import DEFAULT_SHARES
 
 pandas = pytest.importorskip("pandas")
+
+needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="a ledger file needs POSIX locks")
 
 N_RECORDS = 1317
 DOMAIN = {"age": [17, 90], "animal": ["ant", "bee", "cow"], "wealth": ["poor", "rich"]}
@@ -130,6 +142,55 @@ def test_test_score_is_marked(run):
     assert re.fullmatch(score, out.splitlines()[0])
 
 
+@needs_locks
+@pytest.mark.parametrize("fault", ["zebra", "", "age"])
+def test_a_bad_record_is_refused_before_the_budget_is_spent(run, fails, fault):
+    """Whether it would fall into the test or not."""
+    table = make_table()
+    if fault == "age":
+        table["age"] = table["age"].astype(str).replace("40", "zebra")
+    else:
+        table.loc[7, "wealth"] = fault
+    table.to_csv("table.csv", index=False)
+    run("ledger", "ledger.json", "--epsilon", "9", "--delta", "1e-2")
+    before = Path("ledger.json").read_text()
+    for more in ([], ["--test-fraction", "0.01"]):
+        fails(*fit_arguments("--ledger", "ledger.json", *more))
+    assert Path("ledger.json").read_text() == before
+    assert "model" not in listing()
+
+
+@pytest.mark.parametrize("target", ["", "inf", "quagga"])
+def test_a_bad_target_is_refused_before_the_fit(fails, monkeypatch, rides, target):
+    table = make_rides().astype({"minutes": str})
+    table.loc[7, "minutes"] = target
+    table.to_csv("rides.csv", index=False)
+    monkeypatch.setattr(cli, "fit_watched", None)
+    message = fails(*FIT_RIDES, "--domain", "rides.json", "--test-fraction", "0.01")
+    assert message.startswith("y ")
+
+
+def test_a_model_is_kept_when_its_score_fails(run, monkeypatch):
+    def fail(*arguments):
+        raise ValueError("no score")
+
+    monkeypatch.setattr(cli, "score_text", fail)
+    run(*fit_arguments("--test-fraction", "0.3"), status=2)
+    assert fitted().n_estimators == 5
+
+
+def test_a_class_that_only_the_test_has_counts_as_wrong(run):
+    """Read from the training records, it is unknown to the model."""
+    table = make_table()
+    _, test = cli.split_records(len(table), 0.3, 5)
+    table.loc[np.flatnonzero(test), "wealth"] = "neither"
+    table.to_csv("table.csv", index=False)
+    arguments = fit_arguments("--test-fraction", "0.3", "--random-state", "5", "--infer-domain")
+    at = arguments.index("--domain")
+    out, _ = run(*arguments[:at], *arguments[at + 2 :])
+    assert out.startswith("test accuracy 0.0000 (outside the guarantee")
+
+
 def test_each_record_throws_its_own_coin_for_the_test():
     _, test = cli.split_records(1000, 0.25, 3)
     _, longer = cli.split_records(1001, 0.25, 3)
@@ -215,6 +276,9 @@ def test_a_domain_of_the_library_is_a_domain_file(run, fails):
     assert "must declare the target 'wealth'" in fails(*fit_arguments())
     Path("domain.json").write_text('{"version": 1}')
     assert "no columns" in fails(*fit_arguments())
+    for version in (0, 2, False):
+        Path("domain.json").write_text(json.dumps({**domain, "version": version}))
+        assert f"has the version {version} of a domain file" in fails(*fit_arguments())
 
 
 @pytest.mark.parametrize(
@@ -389,9 +453,6 @@ def test_parquet_errors(fails, monkeypatch, parquet):
 # Ledgers
 
 
-needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="a ledger file needs POSIX locks")
-
-
 @needs_locks
 def test_a_ledger_is_made_charged_and_shown(run, fails):
     assert "does not exist" in fails("ledger", "ledger.json")
@@ -465,6 +526,7 @@ def test_inspect_tells_what_the_model_holds(run):
 def test_inspect_gives_advice_on_an_empty_forest(run):
     arguments = fit_arguments()
     arguments[arguments.index("8")] = "0.02"
+    arguments[arguments.index("1e-3")] = "1e-9"  # else the noise alone may pass a test
     run(*arguments)
     assert "advice: 5 of 5 trees are a single leaf" in run("inspect", "model").out
 
@@ -571,7 +633,8 @@ def test_files_that_cannot_be_read(fails):
 
 def test_no_column_is_left_or_the_target_is_dropped(fails):
     assert "both the target and dropped" in fails(*fit_arguments("--drop", "wealth"))
-    fails(*fit_arguments("--drop", "age", "animal"))
+    message = fails(*fit_arguments("--drop", "age", "animal"))
+    assert "no column of table.csv is left to predict 'wealth' from" in message
 
 
 def test_without_pandas(fails, monkeypatch):
@@ -715,6 +778,10 @@ def test_predict_errors(fails, run):
     assert "new.csv lacks 'age', 'animal'" in fails("predict", "model", "new.csv")
     Path("new.csv").write_text("age,animal\nzebra,ant\n")
     assert "age" in fails("predict", "model", "new.csv")
+    files.write_model(Path("model"), fitted(), "probability of rich", None)
+    run("predict", "model", "table.csv")
+    message = fails("predict", "model", "table.csv", "--proba")
+    assert "two columns named 'probability of rich'" in message
 
 
 # budget
@@ -885,6 +952,15 @@ def test_the_examples_of_every_help_work(run, rides, capsys):
 # verify
 
 
+def test_verify_and_inspect_refuse_the_report_of_a_hierarchy(run, fails):
+    run(*fit_arguments())
+    content = json.loads(Path("model").read_text())
+    report = HierarchicalHeavyHitters(1, 1e-6, bit_length=8).fit([1, 2, 3]).privacy_
+    Path("model").write_text(json.dumps({**content, "privacy": json.loads(report.to_json())}))
+    for command in ("verify", "inspect"):
+        assert "is not that of a forest" in fails(command, "model")
+
+
 @pytest.mark.parametrize("more", [[], ["--leaf", "majority"], ["--records-per-unit", "3"]])
 def test_verify_a_model_and_its_report(run, more):
     run(*fit_arguments(*more))
@@ -922,8 +998,11 @@ def test_verify_a_model_with_more_trees_than_its_report_tells_of(run):
     run(*fit_arguments())
     content = json.loads(Path("model").read_text())
     run(*fit_arguments("--trees", "4"))
-    content["privacy"] = json.loads(Path("model").read_text())["privacy"]
-    Path("model").write_text(json.dumps(content))
+    other = json.loads(Path("model").read_text())
+    Path("model").write_text(json.dumps({**content, "privacy": other["privacy"]}))
+    assert "parameters and privacy differ in n_estimators" in run("verify", "model", status=2)[1]
+    forged = {name: other[name] for name in ("privacy", "parameters")}
+    Path("model").write_text(json.dumps({**content, **forged}))
     out, _ = run("verify", "model", status=1)
     assert "the model holds 5 trees, its report tells of 4" in out
 

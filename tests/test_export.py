@@ -16,11 +16,14 @@ from sklearn.base import clone
 
 from lumberjack import (
     Domain,
+    HierarchicalHeavyHitters,
     LumberjackClassifier,
     LumberjackRegressor,
     PrivacyLeakWarning,
     PrivacyLedger,
+    cli,
     export,
+    inspection,
 )
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -220,8 +223,11 @@ def test_metadata(models):
     text = export.to_json(models["array"], metadata=told)
     assert export.from_json(text, return_metadata=True)[1] == told
     assert export.from_json(export.to_json(models["array"]), return_metadata=True)[1] == {}
-    for wrong in ({"when": object()}, {"size": np.nan}):
+    for wrong in ({"when": object()}, {"size": np.nan}, {1: "a", "1": "b"}, {(1, 2): "a"}):
         with pytest.raises(ValueError, match="metadata cannot be told in JSON"):
+            export.to_json(models["array"], metadata=wrong)
+    for wrong in ([1], "income", 7):
+        with pytest.raises(TypeError, match="metadata must be a dict, got"):
             export.to_json(models["array"], metadata=wrong)
 
 
@@ -270,6 +276,12 @@ def test_only_fitted_forests(function):
         function(DecisionTreeClassifier())
 
 
+def test_only_forests_are_explained():
+    search = HierarchicalHeavyHitters(1, 1e-6, bit_length=8).fit([1, 2, 3])
+    with pytest.raises(TypeError, match="only LumberjackClassifier and LumberjackRegressor"):
+        export.shap_explainer(search, [[0]])
+
+
 # Forged files
 
 
@@ -313,6 +325,15 @@ def refused(data, match):
 JUNK = (None, True, -1, 7, 1e308, 2**70, "", "junk", [], [1, "a"], {}, {"a": 1})
 
 
+def look_at(model):
+    """Read all that a model tells, whatever its file claimed."""
+    assert inspection.export_text(model) and str(model.privacy_) and repr(model)
+    assert np.isfinite(model.feature_importances_).all()
+    assert isinstance(inspection.advise(model), list)
+    assert isinstance(cli.verify_model(model).holds, bool)
+    export.to_json(model)
+
+
 def test_junk_anywhere_is_refused_or_harmless(small):
     """A changed file gives a ValueError, or a model that still predicts."""
     model, data = small
@@ -331,6 +352,7 @@ def test_junk_anywhere_is_refused_or_harmless(small):
             probabilities = found.predict_proba(X)
             assert probabilities.shape == (4, 2)
             assert np.isfinite(probabilities).all()
+            look_at(found)
     assert n_refused > n_read > 50  # other numbers and parameters do no harm
 
 
@@ -350,7 +372,7 @@ def test_truncated_or_foreign_texts(small):
 def test_every_entry_is_needed(small):
     _, data = small
     for path in paths(data):
-        optional = path in (("leaves", "counts"), ("domain", "target_bounds"), ("privacy", "unit"))
+        optional = path in (("domain", "target_bounds"), ("privacy", "unit"))
         optional |= path[0] == "parameters" and len(path) > 1
         optional |= path[:2] == ("privacy", "replacing_one_unit")  # follows from the rest
         if optional or isinstance(path[-1], int):
@@ -438,6 +460,73 @@ def test_forged_leaves_and_guide(small):
     refused(changed(data, ("guide", "inner_edges", 0, 0), "a"), "other things than numbers")
     refused(changed(data, ("guide", "inner_edges", 1), edges), "inner_edges has the wrong length")
     refused(changed(data, ("guide",), None), "outside its range|wrong type or shape")
+
+
+def test_forged_reports(small):
+    """The report must be that of a forest, of these parameters, and its noise a number."""
+    model, data = small
+
+    def forge(path, value, match):
+        refused(changed(data, path, value), match)
+
+    search = HierarchicalHeavyHitters(1, 1e-6, bit_length=8).fit([1, 2, 3])
+    forge(("privacy",), json.loads(search.privacy_.to_json()), "is not that of a forest")
+    other = {
+        "epsilon": 0.001, "delta": 1e-9, "n_estimators": 2, "max_depth": 7, "splitter": "random",
+        "leaf": "majority", "records_per_unit": 2,
+    }  # fmt: skip
+    for name, value in other.items():
+        forge(("parameters", name), value, f"parameters and privacy differ in {name}")
+        if name in data["privacy"]:
+            forge(("privacy", name), value, f"calibration differ in {name}")
+    of_calibration = ("privacy", "calibration")
+    for value in (None, -1.0, 1e300, "inf"):
+        match = "noise of counts|sigma_leaves|not positive"
+        forge((*of_calibration, "sigma_leaves"), value, match)
+    forge((*of_calibration, "sigma_tests"), 0.0, "not positive")
+    forge((*of_calibration, "mu_guide"), 0.0, "only guided splits")
+    forge((*of_calibration, "budget_shares", 0, 0), "tree", "budget_shares")
+    forge(("privacy", "mechanisms", 0, "queries_per_unit"), 10**400, "mechanisms are not")
+    forge(("privacy", "mechanisms"), data["privacy"]["mechanisms"][1:], "mechanisms are not")
+    without = json.loads(json.dumps(data))
+    del without["leaves"]["counts"]
+    refused(without, "noise of counts")
+
+
+def test_parameters_that_were_changed_after_the_fit(small):
+    """The file tells of the fit, not of the next one."""
+    text = json.dumps(small[1]["parameters"])
+    model = pickle.loads(pickle.dumps(small[0]))
+    model.set_params(epsilon=0.1, n_estimators=20, splitter="random", leaf="majority", n_jobs=None)
+    written = json.loads(export.to_json(model))
+    assert json.dumps(written["parameters"]) == text.replace('"epsilon": 8,', '"epsilon": 8.0,')
+    assert model.epsilon == 0.1
+    model.set_params(budget_shares={"structure": 0.5, "leaves": 0.5})
+    with pytest.raises(ValueError, match="budget_shares"):
+        export.to_json(model)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_forged_depth_takes_no_memory(small, side):
+    """A small file may hold a long chain of splits, which has many paths."""
+    _, data = small
+
+    def chain(n_splits):
+        feature = [0] * n_splits + [-1] * (n_splits + 1) if side == "left" else [0, -1] * n_splits
+        feature = np.array(feature if side == "left" else [*feature, -1])
+        arrays = {
+            "feature": export.pack(feature, "<i4"),
+            "threshold": export.pack(np.full(n_splits, 0.5), "<f4"),
+            "missing_left": export.pack(np.zeros(n_splits), "|u1"),
+        }
+        votes = export.pack(np.ones((n_splits + 1, 2)), "<f8")
+        counts = export.pack(np.ones((n_splits + 1, 2)), "<i8")
+        forged = changed(data, ("forest",), arrays)
+        return changed(changed(forged, ("leaves", "votes"), votes), ("leaves", "counts"), counts)
+
+    refused(chain(50_000), "deeper than max_depth")
+    refused(chain(4), "deeper than max_depth")
+    look_at(export.from_json(json.dumps(chain(3))))
 
 
 def test_forged_sizes_take_no_memory(small):
@@ -730,6 +819,26 @@ def test_onnx_refuses_mixed_categories():
     model = LumberjackClassifier(categories={"a": ["x", 1]}, classes=[0, 1]).fit(X, [0, 1] * 50)
     with pytest.raises(ValueError, match="categories of 'a' are text and numbers"):
         export.to_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "labels", "match"),
+    [
+        ({"bounds": (0, 1), "classes": [2**63, 2**63 + 8]}, [2**63, 2**63 + 8], "64-bit integers"),
+        ({"bounds": (0, 1), "classes": [0, 2**64]}, [0, 2**64], "64-bit integers"),
+        ({"bounds": (0, 1), "classes": ["a", "\ud800"]}, ["a", "\ud800"], "class has a surrogate"),
+        ({"domain": Domain(["\ud800"], [0], [1], [None], [0, 1])}, [0, 1], "name of a column has"),
+        ({"categories": {"x0": ["\ud800"]}, "classes": [0, 1]}, [0, 1], "category has a surrogate"),
+        ({"bounds": (0, 1), "target_bounds": (-1e300, 1e300)}, [0, 1], "32-bit floats"),
+    ],
+)
+def test_onnx_refuses_what_it_cannot_hold(parameters, labels, match):
+    pytest.importorskip("onnx")
+    kind = LumberjackRegressor if "target_bounds" in parameters else LumberjackClassifier
+    model = kind(**parameters).fit([[0.0], [1.0]] * 50, labels * 50)
+    with pytest.raises(ValueError, match=match):
+        export.to_onnx(model)
+    export.from_json(export.to_json(model))
 
 
 def test_score_limits_by_search(models):

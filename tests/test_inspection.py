@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import DecisionBoundaryDisplay
@@ -36,7 +36,7 @@ from lumberjack.inspection import (
     plot_tree,
 )
 from lumberjack.leaves import SCORE_VOTE
-from lumberjack.trees import Tree
+from lumberjack.trees import Tree, path_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:random_state is given")
 
@@ -606,6 +606,33 @@ def test_nearly_empty_children_tell_nothing():
     assert inspection._gini_decreases(3 * one, other, variance, variance) > 10
 
 
+def test_sums_and_paths_against_parents():
+    """Sums and paths of a forest, by walking from every node to the root."""
+    model = forest(epsilon=8)
+    tree = model.trees_[0]
+    parents = {}
+    for node in np.flatnonzero(tree.feature >= 0):
+        parents[tree.children_left[node]] = parents[tree.children_right[node]] = node
+    counts = model.leaf_counts_[: model.leaf_offsets_[1]]
+    expected, n_leaves = np.zeros((len(tree.leaf), 2)), np.zeros(len(tree.leaf))
+    paths = np.zeros((len(tree.leaf), len(tree.leaf)))
+    for start in range(len(tree.leaf)):
+        node = start
+        while node is not None:
+            paths[start, node] = 1
+            if tree.leaf[start] >= 0:
+                expected[node] += counts[tree.leaf[start]]
+                n_leaves[node] += 1
+            node = parents.get(node)
+    assert len(parents) > 10
+    sums, sizes = inspection._sum_upwards(tree, counts)
+    np.testing.assert_allclose(sums, expected)
+    np.testing.assert_array_equal(sizes, n_leaves)
+    np.testing.assert_array_equal(path_matrix(tree).toarray(), paths)
+    some = np.flatnonzero(tree.leaf >= 0)[[3, 0, 3]]
+    np.testing.assert_array_equal(path_matrix(tree, some).toarray(), paths[some])
+
+
 def naive_importances(model, counts):
     """Impurity decreases, without noise, by recursion."""
     found = np.zeros(model.n_features_in_)
@@ -790,6 +817,28 @@ def test_advice_for_other_settings():
     assert "give a smaller one" in text and "=" not in text.split("\n")[-1]
     with pytest.raises(TypeError, match="n_records must be an integer"):
         advise(base, 1e3)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"epsilon": 8},
+        {"epsilon": 3, "delta": 1e-10},
+        {"epsilon": 12, "splitter": "random", "accounting": "split"},
+        {"epsilon": 14, "n_estimators": 1, "max_depth": 1, "splitter": "random"},
+    ],
+)
+def test_advice_leaves_out_what_cannot_be_calibrated(parameters):
+    """Twice the epsilon is beyond what the finite precision of the samplers allows."""
+    model = LumberjackClassifier(bounds=(0, 1), classes=[0, 1], **parameters)
+    twice = clone(model).set_params(epsilon=2 * model.epsilon)
+    with pytest.raises(ValueError, match="precision"):
+        twice.fit([[0.5]], [0])
+    lines = advise(model.fit([[0.5]], [0]))
+    assert "single leaf" in lines[0] and "spends its own epsilon" in lines[-1]
+    assert not any(line.startswith("  epsilon=") for line in lines)
+    told = [line for line in lines if line.startswith("  ")]
+    assert bool(told) == any("with one change" in line for line in lines)
 
 
 def test_advice_for_regression():
