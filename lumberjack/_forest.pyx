@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 
 from lumberjack._codes cimport Codes, CodeView
 from lumberjack._heavy_hitters cimport (
-    NO_RANDOMNESS, OK, OUT_OF_MEMORY, STOPPED, TOO_MANY_NODES, Search, SearchNode,
-    close_search, find_heavy, open_bits, open_search
+    OK, OUT_OF_MEMORY, Search, SearchNode, TestTables, close_search, find_heavy, open_bits,
+    open_search
 )
 from lumberjack._tree cimport (
     Node, RandomTree, SplitPlan, WrittenTree, attach_tree, close_tree, free_written, open_tree,
@@ -19,7 +19,7 @@ from lumberjack._tree cimport (
 
 import numpy as np
 
-from lumberjack._heavy_hitters import alarm_tables
+from lumberjack._heavy_hitters import raise_status
 from lumberjack._tree import NODE_DTYPE
 
 # Cells of a table from which codes pay off; below, its columns fit the second-level cache.
@@ -151,8 +151,7 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     cdef Search search
     cdef const float *X_data = &X[0, 0] if n_records else NULL
     cdef const int32_t *y_data = &y[0] if n_records else NULL
-    cdef const double[::1] hazards, alarm_rates, kept
-    hazards, alarm_rates, kept = alarm_tables(probabilities)
+    cdef TestTables tables = TestTables(thresholds, probabilities)
     cdef int[1] status              # an array, so that the threads share it
     cdef Codes codes
     cdef const CodeView *code_view = NULL
@@ -166,12 +165,7 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
     if grown == NULL:
         raise MemoryError("no memory for the trees")
     memset(&search, 0, sizeof(Search))
-    search.thresholds = &thresholds[0]
-    search.probabilities = &probabilities[0]
-    search.n_counts = <int32_t>thresholds.shape[0]
-    search.hazards = &hazards[0]
-    search.alarm_rates = &alarm_rates[0]
-    search.kept = &kept[0]
+    tables.attach(&search)
     search.lazy = lazy
     search.stop = &stop[0] if stop is not None else NULL
     try:
@@ -187,7 +181,9 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
                 status[0] = grown[t].status
             if done is not None:
                 done[t] = 1
-        raise_status(status[0])
+        raise_status(
+            status[0], "no memory to grow the trees; fit fewer trees at a time (n_jobs)"
+        )
         return collect(grown, n_estimators, n_classes)
     finally:
         memset(&search.bits, 0, sizeof(search.bits))
@@ -196,18 +192,6 @@ def grow_forest(const float[:, ::1] X, const int32_t[::1] y, int32_t n_classes, 
             free(grown[t].leaf_counts)
             free(grown[t].leaf_paths)
         free(grown)
-
-
-def raise_status(int status):
-    """Raise what a kernel could only note."""
-    if status == OUT_OF_MEMORY:
-        raise MemoryError("no memory to grow the trees; fit fewer trees at a time (n_jobs)")
-    if status == TOO_MANY_NODES:
-        raise MemoryError("a tree has more nodes than fit in 32 bits; raise the threshold")
-    if status == NO_RANDOMNESS:
-        raise RuntimeError("the source of random bits failed; nothing was fitted")
-    if status == STOPPED:
-        raise KeyboardInterrupt
 
 
 cdef collect(const GrownTree *grown, int32_t n_estimators, int32_t n_classes):

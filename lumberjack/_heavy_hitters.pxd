@@ -103,6 +103,14 @@ cdef inline uint64_t draw(uint64_t stream, uint64_t number) noexcept nogil:
     return mix64(stream + (number + 1) * <uint64_t>0x9E3779B97F4A7C15U)
 
 
+cdef class TestTables:
+    cdef const uint64_t[::1] thresholds
+    cdef const double[::1] probabilities
+    cdef const double[::1] hazards
+    cdef const double[::1] alarm_rates
+    cdef const double[::1] kept
+    cdef void attach(self, Search *search) noexcept
+
 cdef void open_bits(Bits *bits, object source)
 cdef int open_search(Search *search, int32_t n_records, int32_t height) noexcept nogil
 cdef void close_search(Search *search) noexcept nogil

@@ -53,6 +53,18 @@ cdef double MOST_ALARMS = 0.5
 cdef double TWO_TO_MINUS_64 = 5.421010862427522e-20
 
 
+def raise_status(int status, str no_memory):
+    """Raise what a kernel could only note; `no_memory` says what to do when memory is short."""
+    if status == OUT_OF_MEMORY:
+        raise MemoryError(no_memory)
+    if status == TOO_MANY_NODES:
+        raise MemoryError("a tree has more nodes than fit in 32 bits; raise the threshold")
+    if status == NO_RANDOMNESS:
+        raise RuntimeError("the source of random bits failed; nothing was fitted")
+    if status == STOPPED:
+        raise KeyboardInterrupt
+
+
 # Random bits --------------------------------------------------------------------------------
 
 cdef void open_bits(Bits *bits, object source):
@@ -238,6 +250,29 @@ def alarm_tables(probabilities):
     alarms = -np.expm1(-hazards)
     kept = np.divide(-np.expm1(-own), alarms, out=np.zeros_like(own), where=alarms > 0)
     return hazards, alarms, kept
+
+
+cdef class TestTables:
+    """All tables of the tests over counts; they must outlive the searches that read them.
+
+    Parameters
+    ----------
+    thresholds, probabilities : uint64 and float64 arrays
+        From `noise.test_table`.
+    """
+
+    def __init__(self, const uint64_t[::1] thresholds, const double[::1] probabilities):
+        self.thresholds = thresholds
+        self.probabilities = probabilities
+        self.hazards, self.alarm_rates, self.kept = alarm_tables(probabilities)
+
+    cdef void attach(self, Search *search) noexcept:
+        search.thresholds = &self.thresholds[0]
+        search.probabilities = &self.probabilities[0]
+        search.n_counts = <int32_t>self.thresholds.shape[0]
+        search.hazards = &self.hazards[0]
+        search.alarm_rates = &self.alarm_rates[0]
+        search.kept = &self.kept[0]
 
 
 cdef void raise_alarms(Search *search, Frame *frame, SearchNode *node) noexcept nogil:

@@ -17,14 +17,15 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from lumberjack._heavy_hitters cimport (
-    NO_RANDOMNESS, OK, OUT_OF_MEMORY, STOPPED, Search, SearchNode, append_children, close_search,
-    find_heavy, mix64, open_bits, open_search, passes_test
+    NO_RANDOMNESS, OK, OUT_OF_MEMORY, STOPPED, Search, SearchNode, TestTables, append_children,
+    close_search, find_heavy, mix64, open_bits, open_search, passes_test
 )
 
 import numpy as np
 
-from lumberjack._forest import raise_status
-from lumberjack._heavy_hitters import alarm_tables
+from lumberjack._heavy_hitters import raise_status
+
+NO_MEMORY = "no memory for the search: raise the threshold, or search fewer levels"
 
 cdef uint64_t STEP = 0x9E3779B97F4A7C15U
 
@@ -215,13 +216,6 @@ cdef int write_heavy(const Search *search, int32_t n_heavy, int32_t[::1] depths,
     return OK
 
 
-cdef check_status(int status):
-    """Raise what the kernel could only note."""
-    if status == OUT_OF_MEMORY:
-        raise MemoryError("no memory for the search: raise the threshold, or search fewer levels")
-    raise_status(status)
-
-
 def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] thresholds,
                      const double[::1] probabilities, bits, *, bint top_down=False,
                      const int64_t[::1] arities=None, bint lazy=True,
@@ -277,10 +271,9 @@ def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] t
     cdef const uint64_t[::1] mask = layout.mask
     cdef const uint64_t[::1] hashes = layout.hashes
     cdef const int64_t[::1] first_hash = layout.first_hash
-    cdef const double[::1] hazards, alarm_rates, kept
+    cdef TestTables tables = TestTables(thresholds, probabilities)
     cdef Search search
     cdef Paths paths
-    hazards, alarm_rates, kept = alarm_tables(probabilities)
     memset(&paths, 0, sizeof(Paths))
     paths.words = &words[0, 0] if n_records else NULL
     paths.n_records = n_records
@@ -295,12 +288,7 @@ def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] t
     if arities is not None:
         paths.arities = &arities[0]
     memset(&search, 0, sizeof(Search))
-    search.thresholds = &thresholds[0]
-    search.probabilities = &probabilities[0]
-    search.n_counts = <int32_t>thresholds.shape[0]
-    search.hazards = &hazards[0]
-    search.alarm_rates = &alarm_rates[0]
-    search.kept = &kept[0]
+    tables.attach(&search)
     search.lazy = lazy
     search.stop = &stop[0] if stop is not None else NULL
     search.test_counts = &test_counts[0] if test_counts is not None and n_records else NULL
@@ -323,7 +311,7 @@ def search_hierarchy(const uint64_t[:, ::1] words, layout, const uint64_t[::1] t
                     find_heavy_top_down(&search)
                 else:
                     find_heavy(&search, n_levels + 1)
-        check_status(search.status)
+        raise_status(search.status, NO_MEMORY)
         return collect(&search)
     finally:
         memset(&search.bits, 0, sizeof(search.bits))
@@ -336,5 +324,7 @@ cdef collect(const Search *search):
     depths, parents = (np.zeros(n_heavy, dtype=np.int32) for _ in range(2))
     parts, residuals = (np.zeros(n_heavy, dtype=np.int64) for _ in range(2))
     paths = np.zeros(n_heavy, dtype=np.uint64)
-    check_status(write_heavy(search, n_heavy, depths, parents, parts, residuals, paths))
+    raise_status(
+        write_heavy(search, n_heavy, depths, parents, parts, residuals, paths), NO_MEMORY
+    )
     return depths, parents, parts, residuals, paths

@@ -658,7 +658,9 @@ class Domain:
             except UnicodeDecodeError:
                 raise ValueError("the file of the domain is not JSON: it is not UTF-8") from None
         try:
-            declaration = json.loads(text, object_pairs_hook=_unique_keys)
+            declaration = json.loads(
+                text, object_pairs_hook=unique_keys("the domain names a column twice")
+            )
         except json.JSONDecodeError as error:
             raise ValueError(f"the domain is not valid JSON: {error}") from None
         except RecursionError:
@@ -1489,12 +1491,16 @@ def as_domain(given: Any) -> Domain:
     raise TypeError("domain must be a Domain, a dict as Domain.from_dict takes, or a JSON file")
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict, no key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("the domain names a column twice")
-    return found
+def unique_keys(message: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return a hook for `json.loads` that refuses an object with a key twice."""
+
+    def as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError(message)
+        return found
+
+    return as_dict
 
 
 def _is_infer(parameter: Any) -> bool:

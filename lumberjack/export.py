@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lumberjack import _guide, _tree
 from lumberjack.accounting import Calibration
-from lumberjack.domain import FLOAT32_MAX, Domain
+from lumberjack.domain import FLOAT32_MAX, Domain, unique_keys
 from lumberjack.forest import LumberjackClassifier, LumberjackRegressor
 from lumberjack.guide import Guide, Score, score_count
 from lumberjack.leaves import SCORE_VOTE, SMALLEST_PROBABILITY
@@ -31,6 +31,7 @@ __all__ = ["ShapExplainer", "from_json", "shap_explainer", "to_json", "to_onnx"]
 Forest = LumberjackClassifier | LumberjackRegressor
 
 FORMAT = "lumberjack model"
+TWICE = "it has an entry twice"
 FORMAT_VERSION = 1
 ESTIMATORS = {own.__name__: own for own in (LumberjackClassifier, LumberjackRegressor)}
 
@@ -142,7 +143,7 @@ def to_json(
     try:
         # Keys that are no text become text, and may then be there twice.
         told = json.dumps(dict(data["metadata"]), allow_nan=False)
-        data["metadata"] = json.loads(told, object_pairs_hook=unique_keys)
+        data["metadata"] = json.loads(told, object_pairs_hook=unique_keys(TWICE))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the metadata cannot be told in JSON: {error}") from None
     return json.dumps(data, allow_nan=False)
@@ -181,7 +182,9 @@ def from_json(text: str | bytes, *, return_metadata: bool = False) -> Any:
     """
     damaged = "this is not a model of lumberjack"
     try:
-        data = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
+        data = json.loads(
+            text, parse_constant=refuse_constant, object_pairs_hook=unique_keys(TWICE)
+        )
         told = format_version(data)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{damaged}: {error}") from None
@@ -678,14 +681,6 @@ def of_length(value: Any, name: str, length: int | None = None) -> list:
     if len(of_type(value, list, name)) != length and length is not None:
         raise ValueError(f"{name} has the wrong length")
     return value
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict, no key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("it has an entry twice")
-    return found
 
 
 def refuse_constant(name: str) -> NoReturn:

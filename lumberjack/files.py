@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from lumberjack import Domain, PrivacyLedger, export
-from lumberjack.domain import FORMAT_VERSION
+from lumberjack.domain import FORMAT_VERSION, unique_keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -330,20 +330,13 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     """Return the object that a JSON file holds."""
     check_readable(path)
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        text = path.read_text(encoding="utf-8")
+        entries = json.loads(text, object_pairs_hook=unique_keys("it gives a name twice"))
     except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{path} is not {what} in JSON: {error}") from None
     if not isinstance(entries, dict):
         raise CommandError(f"{path} is not {what}: it must hold one object, {{...}}")
     return entries
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict, no key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("it gives a name twice")
-    return found
 
 
 def read_target(

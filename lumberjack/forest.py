@@ -49,7 +49,6 @@ T = TypeVar("T")
 # Records are numbered by 32 bits in the kernels.
 MAX_RECORDS = 2**31 - 1
 
-
 LARGE_EPSILON = 20  # scikit-learn's checks of accuracy, with 300 records or less, need as much
 
 # Below this many rows a thread, starting threads costs more than it gains; in a fit, below this
@@ -67,6 +66,8 @@ class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
     """What classifier and regressor share: check, calibrate, grow, release, traverse."""
 
     leaf = "counts"  # overridden by a parameter of the classifier
+    soft_labels = False  # whether a record is split between two classes
+
     # Set by `fit`.
     domain_: Domain
     privacy_: privacy.PrivacyReport
@@ -79,8 +80,6 @@ class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
     class_prior_: np.ndarray
     n_features_in_: int
     feature_names_in_: np.ndarray
-
-    soft_labels = False  # whether a record is split between two classes
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -132,7 +131,6 @@ class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
     def _fit(
         self,
         X: Any,
-        y: Any,
         n_classes: int,
         domain: Domain,
         encode_target: Callable[[int], np.ndarray],
@@ -141,7 +139,7 @@ class BaseLumberjack(ledger.LedgerPickling, BaseEstimator):
 
         Parameters
         ----------
-        X, y
+        X
             The table, as given.
         n_classes : int
             2 for a regression.
@@ -617,7 +615,7 @@ class LumberjackClassifier(ClassifierMixin, BaseLumberjack):
         y = read_labels(y)
         domain = self._declare(X, y, classes=self.classes)
         weights = resolve_class_weight(self.class_weight, domain.classes, self.leaf)
-        fitted = self._fit(X, y, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
+        fitted = self._fit(X, len(domain.classes), domain, lambda unit: domain.encode_classes(y))
         fitted["classes_"] = domain.classes
         if isinstance(weights, str):
             calibration: Any = fitted["privacy_"].calibration  # of a forest, with counts
@@ -864,7 +862,7 @@ class LumberjackRegressor(RegressorMixin, BaseLumberjack):
         self._check_parameters()
         y = read_labels(y)
         domain = self._declare(X, y, target_bounds=self.target_bounds, regression=True)
-        fitted = self._fit(X, y, 2, domain, lambda unit: domain.encode_target(y, unit))
+        fitted = self._fit(X, 2, domain, lambda unit: domain.encode_target(y, unit))
         return self._hold(X, y, fitted)
 
     def _label_unit(self, calibration: Calibration, domain: Domain) -> int:
